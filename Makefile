@@ -1,0 +1,72 @@
+# Everything that is done with a checkout. It needs make, a POSIX shell and Python 3.11 or newer with venv.
+
+PYTHON ?= python3
+# Processes the tests run in; ARGS are handed on to pytest, as in: make test ARGS="-k watchdog".
+WORKERS ?= 2
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := requirements/dev.txt
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
+# UPGRADE=--upgrade takes the newest versions; without it `make lock` keeps what is locked and adds what is missing.
+UPGRADE ?=
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--custom-compile-command "make lock" $(UPGRADE)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check format conformance lock clean bench-snapshot
+
+help: ## show this list
+	@echo "make TARGET, where TARGET is one of"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
+		printf '%-16s %s\n' "$$target" "$$text"; done
+
+venv: $(VENV)/.installed ## make the virtual environment, or bring it up to date, in .venv
+
+demo: venv ## see it at work on a throw-away PostgreSQL with made-up data
+	@$(BIN)/pgretention demo
+
+test: venv ## run all tests, on every PostgreSQL found here
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+check: venv ## look for mistakes without running anything: lint, format, types, import order
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/ty check
+	$(BIN)/lint-imports
+
+format: venv ## put the code into the one format and sort the imports
+	$(BIN)/ruff check --select I --fix
+	$(BIN)/ruff format
+
+conformance: venv ## write docs/conformance.md anew from the markers in the tests
+	$(BIN)/python -m tests.conformance
+
+bench-snapshot: venv ## measure whether batches get slower while an old snapshot is open (some minutes)
+	$(BIN)/python bench/old_snapshot.py
+
+lock: venv ## write requirements/*.txt anew from pyproject.toml (UPGRADE=--upgrade: newest versions)
+	$(COMPILE) pyproject.toml --output-file requirements/runtime.txt
+	$(COMPILE) pyproject.toml --extra demo --group dev --group build \
+		--constraint requirements/runtime.txt --output-file $(LOCK)
+
+clean: ## remove the virtual environment, caches and whatever was built
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+# Each stamp is written last, so an interrupted installation is begun again from nothing.
+$(VENV)/.locked: $(LOCK)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "pgretention needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) cannot make virtual environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@echo "Installing what $(LOCK) lists into $(VENV) ..."
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PIP_INSTALL) --require-hashes -r $(LOCK)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.locked pyproject.toml
+	@$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	@touch $@

@@ -1,0 +1,5 @@
+"""`python -m pgretention`."""
+
+from pgretention.cli import main
+
+main()
