@@ -1,0 +1,27 @@
+"""File, environment and flags become frozen settings that know where each value came from."""
+
+from pgretention.config.connection import ConnectionString
+from pgretention.config.durations import format_duration, parse_duration
+from pgretention.config.keys import KEYS, Key
+from pgretention.config.settings import (
+    ActivityRetentionSettings,
+    EffectiveValue,
+    GuestFavoritesSettings,
+    Settings,
+    load,
+)
+from pgretention.config.values import HostPort
+
+__all__ = [
+    "KEYS",
+    "ActivityRetentionSettings",
+    "ConnectionString",
+    "EffectiveValue",
+    "GuestFavoritesSettings",
+    "HostPort",
+    "Key",
+    "Settings",
+    "format_duration",
+    "load",
+    "parse_duration",
+]

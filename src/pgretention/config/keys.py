@@ -1,0 +1,151 @@
+"""Every setting there is: its name, default and bounds, and what the reference page says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Generic, TypeVar
+
+from pgretention.config.connection import ConnectionString, connection_string
+from pgretention.config.durations import format_duration
+from pgretention.config.values import HostPort, boolean, cron, days, duration, listen, whole, zone
+
+T = TypeVar("T")
+
+_CENTURY: Final = timedelta(days=36500)
+_WEEK: Final = timedelta(days=7)
+
+
+@dataclass(frozen=True, slots=True)
+class Key(Generic[T]):
+    """One setting. `accepts` completes the line "allowed: …"; `about` is its line of the reference page."""
+
+    path: str
+    default: T
+    read: Callable[[object], T]
+    show: Callable[[T], str]
+    accepts: str
+    about: str
+
+    @property
+    def variable(self) -> str:
+        """The name of the environment variable."""
+        return self.path.replace(":", "__")
+
+
+def _on_off(path: str, about: str) -> Key[bool]:
+    accepts = "true or false"
+    return Key(path, read=boolean, default=True, show=lambda on: str(on).lower(), accepts=accepts, about=about)
+
+
+def _whole(path: str, default: int, high: int, about: str) -> Key[int]:
+    return Key(path, default, whole(1, high), str, f"a whole number, 1 to {high}", about)
+
+
+def _retention(path: str, default: timedelta, about: str) -> Key[timedelta]:
+    accepts = f"a duration such as 365.00:00:00, P365D or 365d, up to {_CENTURY.days} days"
+    return Key(path, default, duration(_CENTURY), format_duration, accepts, about)
+
+
+def _limit(path: str, default: timedelta, about: str) -> Key[timedelta]:
+    accepts = f"a duration such as 00:30:00, PT30M or 1h30m, up to {_WEEK.days} days"
+    return Key(path, default, duration(_WEEK), format_duration, accepts, about)
+
+
+def _cron(path: str, default: str, about: str) -> Key[str]:
+    return Key(path, default, cron, str, "five cron fields, or six with the seconds first", about)
+
+
+def _zone(path: str, default: str, about: str) -> Key[str]:
+    return Key(path, default, zone, str, "UTC or an IANA name such as Europe/Moscow", about)
+
+
+def _shown_connection(value: ConnectionString | None) -> str:
+    return "libpq environment" if value is None else value.shown
+
+
+def _connection(path: str, about: str) -> Key[ConnectionString | None]:
+    accepts = "a libpq URI or key=value string"
+    return Key(path, None, connection_string, _shown_connection, accepts, about)
+
+
+USER_ACTIVITY: Final = _connection(
+    "ConnectionStrings:UserActivity",
+    "The database that activity-retention cleans; without it libpq's PG* variables.",
+)
+FAVORITES: Final = _connection(
+    "ConnectionStrings:Favorites",
+    "The database that guest-favorites-cleanup cleans; without it libpq's PG* variables.",
+)
+ACTIVITY_ENABLED: Final = _on_off(
+    "ActivityRetention:Enabled", "Whether the worker runs activity-retention when no job is named."
+)
+ACTIVITY_RETENTION: Final = _retention(
+    "ActivityRetention:RetentionPeriod",
+    timedelta(days=365),
+    "How long an inactive session is kept after it ended.",
+)
+ACTIVITY_BATCH: Final = _whole(
+    "ActivityRetention:BatchSize", 5000, 50_000, "Sessions deleted in one transaction, with their children."
+)
+ACTIVITY_BATCHES: Final = _whole(
+    "ActivityRetention:MaxBatchesPerRun",
+    200,
+    1_000_000,
+    "Batches after which a run ends and leaves the rest to the next.",
+)
+ACTIVITY_DURATION: Final = _limit(
+    "ActivityRetention:MaxRunDuration",
+    timedelta(minutes=30),
+    "Time after which a run ends and leaves the rest to the next.",
+)
+ACTIVITY_CRON: Final = _cron("ActivityRetention:RetentionSchedule", "0 0 3 * * *", "When activity-retention runs.")
+ACTIVITY_ZONE: Final = _zone("ActivityRetention:TimeZone", "Europe/Moscow", "The zone RetentionSchedule is read in.")
+GUEST_ENABLED: Final = _on_off(
+    "Favorites:GuestRetention:Enabled",
+    "Whether the worker runs guest-favorites-cleanup when no job is named.",
+)
+GUEST_DAYS: Final[Key[timedelta]] = Key(
+    "Favorites:GuestRetention:Days",
+    timedelta(days=365),
+    days(1, _CENTURY.days),
+    lambda value: str(value.days),
+    f"a whole number of days, 1 to {_CENTURY.days}",
+    "Days a guest's favorite is kept after it was last updated.",
+)
+GUEST_BATCH: Final = _whole("Favorites:GuestRetention:BatchSize", 1000, 50_000, "Favorites deleted in one transaction.")
+GUEST_CRON: Final = _cron("Favorites:GuestRetention:Cron", "0 3 * * *", "When guest-favorites-cleanup runs.")
+GUEST_ZONE: Final = _zone("Favorites:GuestRetention:TimeZone", "UTC", "The zone Cron is read in.")
+GUEST_DURATION: Final = _limit(
+    "Favorites:GuestRetention:MaxRunDuration",
+    timedelta(minutes=10),
+    "Time after which a run ends and leaves the rest to the next.",
+)
+HTTP_LISTEN: Final[Key[HostPort | None]] = Key(
+    "Http:Listen",
+    HostPort("127.0.0.1", 9477),
+    listen,
+    lambda value: str(value or "off"),
+    "host:port with a port from 1 to 65535, or off",
+    "Where the worker serves /metrics, the probes and the status page.",
+)
+
+KEYS: Final[tuple[Key[Any], ...]] = (
+    USER_ACTIVITY,
+    FAVORITES,
+    ACTIVITY_ENABLED,
+    ACTIVITY_RETENTION,
+    ACTIVITY_BATCH,
+    ACTIVITY_BATCHES,
+    ACTIVITY_DURATION,
+    ACTIVITY_CRON,
+    ACTIVITY_ZONE,
+    GUEST_ENABLED,
+    GUEST_DAYS,
+    GUEST_BATCH,
+    GUEST_CRON,
+    GUEST_ZONE,
+    GUEST_DURATION,
+    HTTP_LISTEN,
+)

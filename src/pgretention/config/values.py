@@ -1,0 +1,165 @@
+"""One strict reader for each kind of value: it takes what a source gave, or refuses with one line.
+
+Text and native values mean the same wherever both exist: `true` and `"true"`, `365` and `"365"`. Nothing is
+trimmed, rounded or guessed: text with blanks or quotes around it is refused and the line says so.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, time, timedelta
+from typing import Final
+
+from pgretention.config.durations import format_duration, parse_duration
+from pgretention.errors import ConfigurationError
+from pgretention.schedule import check_cron, check_zone
+
+_KINDS: Final[dict[type, str]] = {bool: "true or false", int: "a number", float: "a number", list: "a list"}
+_SHOWN: Final = 40
+_LOOKS_SECRET: Final = re.compile("://|@|passw|pwd|secret", re.IGNORECASE)
+_WHOLE: Final = re.compile("-?(0|[1-9][0-9]*)")
+_DIGITS: Final = 18
+_LABEL: Final = "[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?"
+_HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_PORT: Final = re.compile("[1-9][0-9]{0,4}")
+_PORTS: Final = range(1, 65536)
+
+
+def refused(why: str) -> ConfigurationError:
+    """The error of one value: the reason alone, the caller adds which setting and from where."""
+    return ConfigurationError([why])
+
+
+def text(raw: object) -> str:
+    """Printable text without blanks or quotes around it."""
+    if raw is None:
+        raise refused("is null; give it a value or leave it out")
+    if isinstance(raw, (date, time)):
+        raise refused("is a TOML date or time; put quotes around it")
+    if not isinstance(raw, str):
+        raise refused(f"cannot be {_KINDS.get(type(raw), 'a table')}")
+    if not raw:
+        raise refused("is empty; give it a value or leave it out")
+    if not raw.isprintable():
+        raise refused("contains a character that cannot be printed, such as a line break")
+    if raw != raw.strip():
+        raise refused("has blanks around it; remove them")
+    if raw[0] in "'\"" and raw[0] == raw[-1]:
+        raise refused("the quotes are part of the value; remove them")
+    return raw
+
+
+def quoted(value: str) -> str:
+    """A value for a message: short, and hidden when it looks like a connection string in the wrong place."""
+    if _LOOKS_SECRET.search(value):
+        return "the value (not shown)"
+    return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}…")
+
+
+def boolean(raw: object) -> bool:
+    """`true` or `false` in any case, or the native value; `yes`, `on` and `1` are refused."""
+    if isinstance(raw, bool):
+        return raw
+    if isinstance(raw, (int, float)):
+        raise refused("cannot be a number")
+    word = text(raw)
+    if word.lower() not in ("true", "false"):
+        raise refused(f"{quoted(word)} is neither true nor false")
+    return word.lower() == "true"
+
+
+def whole(low: int, high: int) -> Callable[[object], int]:
+    """A whole number within bounds, as plain decimal digits."""
+
+    def read(raw: object) -> int:
+        if isinstance(raw, float):
+            raise refused("is not a whole number")
+        number = raw if isinstance(raw, int) and not isinstance(raw, bool) else _number(text(raw))
+        if not low <= number <= high:
+            raise refused("is out of range")
+        return number
+
+    return read
+
+
+def _number(digits: str) -> int:
+    if not _WHOLE.fullmatch(digits):
+        raise refused(f"{quoted(digits)} is not a whole number")
+    if len(digits) > _DIGITS:
+        raise refused("is out of range")
+    return int(digits)
+
+
+def days(low: int, high: int) -> Callable[[object], timedelta]:
+    """A whole number of days within bounds."""
+    number = whole(low, high)
+    return lambda raw: timedelta(days=number(raw))
+
+
+def duration(longest: timedelta) -> Callable[[object], timedelta]:
+    """A length of time with its unit, longer than zero and no longer than the longest."""
+
+    def read(raw: object) -> timedelta:
+        if isinstance(raw, (int, float)) and not isinstance(raw, bool):
+            raise refused("a bare number has no unit; write 365d for days, 30m for minutes")
+        written = text(raw)
+        try:
+            length = parse_duration(written)
+        except ConfigurationError as error:
+            raise refused(f"{quoted(written)}: {error}") from None
+        if length > longest:
+            raise refused(f"{quoted(written)} is longer than {format_duration(longest)}")
+        return length
+
+    return read
+
+
+def cron(raw: object) -> str:
+    """Cron text that fires; see Schedule."""
+    written = text(raw)
+    check_cron(written)
+    return written
+
+
+def zone(raw: object) -> str:
+    """A full IANA zone name; see Schedule."""
+    written = text(raw)
+    check_zone(written)
+    return written
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """Where to listen: a host name or address without brackets, and a port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def listen(raw: object) -> HostPort | None:
+    """`host:port`, an IPv6 address in brackets; None for `off` (H-06)."""
+    if isinstance(raw, bool):
+        raise refused('write "off" to listen nowhere')
+    written = text(raw)
+    if written == "off":
+        return None
+    host, _, port = written.rpartition(":")
+    if not _PORT.fullmatch(port) or int(port) not in _PORTS:
+        raise refused(f"{quoted(written)} has no port from 1 to 65535")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if ":" in host and not bracketed:
+        raise refused(f"{quoted(written)} is not host:port; an IPv6 address stands in brackets, as in [::1]:9477")
+    if not bracketed and not _HOST.fullmatch(host):
+        raise refused(f"{quoted(written)} names no host; 0.0.0.0 and [::] stand for every address")
+    if not bracketed and not host.replace(".", "").isdigit():
+        return HostPort(host, int(port))
+    try:
+        return HostPort(str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))), int(port))
+    except ValueError:
+        raise refused(f"{quoted(written)} has no IP address") from None
