@@ -1,0 +1,93 @@
+"""What PostgreSQL's catalog says about the tables of a policy: columns, uniqueness and foreign keys, as plain values.
+
+Read with the schema named in every look-up, so a search_path changes nothing. Source: PostgreSQL documentation,
+chapter "System Catalogs" (pg_class, pg_attribute, pg_index, pg_constraint, pg_inherits).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import cast
+
+from pgretention.db import Connection
+from pgretention.policy import Table
+
+_RELKINDS = {
+    "r": "table",
+    "p": "partitioned table",
+    "v": "view",
+    "m": "materialized view",
+    "f": "foreign table",
+    "rules": "table with rewrite rules",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One table: `kind` in words, `columns` by name with their type, `unique` the columns unique on their own."""
+
+    table: Table
+    kind: str
+    has_inheritors: bool
+    columns: Mapping[str, str]
+    unique: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A foreign key whose referenced table is one of the policy's; `on_delete` in SQL's words."""
+
+    name: str
+    table: Table
+    columns: tuple[str, ...]
+    references: Table
+    on_delete: str
+
+    @property
+    def refuses(self) -> bool:
+        """Whether it refuses the deletion of a referenced row instead of acting on the referencing one."""
+        return self.on_delete in {"RESTRICT", "NO ACTION"}
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The facts about the tables asked for; a table that does not exist is not in `tables`."""
+
+    tables: Mapping[Table, TableFacts]
+    foreign_keys: tuple[ForeignKey, ...]
+
+
+def read(connection: Connection, tables: Iterable[Table]) -> Catalog:
+    """Look the tables up; needs no privilege on them."""
+    names = list(tables)
+    facts: dict[Table, TableFacts] = {}
+    binds = {"schemas": [table.schema for table in names], "names": [table.name for table in names]}
+    for schema, name, kind, inheritors, columns, unique in connection.execute(_statement("catalog_tables"), binds):
+        table = Table(str(schema), str(name))
+        facts[table] = TableFacts(
+            table=table,
+            kind=_RELKINDS.get(str(kind), f"relation of kind {kind!s}"),
+            has_inheritors=bool(inheritors),
+            columns=cast("dict[str, str]", columns),
+            unique=frozenset(cast("list[str]", unique)),
+        )
+    keys = [
+        ForeignKey(
+            name=str(name),
+            table=Table(str(schema), str(referencing)),
+            columns=tuple(cast("list[str]", columns)),
+            references=Table(str(to_schema), str(referenced)),
+            on_delete=str(on_delete),
+        )
+        for name, schema, referencing, columns, to_schema, referenced, on_delete in connection.execute(
+            _statement("catalog_foreign_keys"), binds
+        )
+    ]
+    return Catalog(facts, tuple(keys))
+
+
+def _statement(name: str) -> bytes:
+    """A fixed statement of ours from `sql/`."""
+    return files("pgretention").joinpath("sql", f"{name}.sql").read_bytes()

@@ -1,0 +1,83 @@
+"""What a run would do now, found out without doing it: every look is a READ ONLY transaction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil
+from typing import cast
+
+from pgretention import backlog, catalog, db, plan
+from pgretention.db import Session
+from pgretention.job import Job
+from pgretention.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """How many rows of a table would go if nothing limited the run; estimated where counting takes too long."""
+
+    table: str
+    rows: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The statements of a run, their order, its limits and what it would delete at `cutoff`.
+
+    `rows` stands in delete order, the root last. `statements` are pasteable into psql once its variables are set.
+    """
+
+    job: Job
+    cutoff: datetime
+    rows: tuple[Rows, ...]
+    statements: Mapping[str, str]
+    pooled: bool
+
+    @property
+    def batches(self) -> int:
+        """How many batches everything expired now would take."""
+        return ceil(self.rows[-1].rows / self.job.limits.batch_size)
+
+    @property
+    def runs(self) -> int:
+        """How many runs that would take, as far as the limit on batches goes; their duration is not foreseen."""
+        return ceil(self.batches / (self.job.limits.max_batches or max(1, self.batches)))
+
+
+def look(job: Job, dsn: str) -> Preview:
+    """Read the catalog, the server's clock and the counts; raises Refusal or Fault as a run would end in them."""
+    with db.connect(dsn, f"pgretention/{job.name}/plan") as session:
+        with db.looking(session, backlog.MEASURING) as connection:
+            statements = plan.build(job.policy, catalog.read(connection, job.policy.tables))
+            row = connection.execute(plan.CUTOFF, [job.policy.retention]).fetchone()
+            cutoff = cast("tuple[datetime]", row)[0].astimezone(UTC)
+        return Preview(
+            job=job,
+            cutoff=cutoff,
+            rows=_rows(session, statements, cutoff),
+            statements=_texts(statements, job.limits.batch_size),
+            pooled=session.pooled,
+        )
+
+
+def _rows(session: Session, statements: Plan, cutoff: datetime) -> tuple[Rows, ...]:
+    policy = statements.policy
+    queries = [(child.table, statements.expired_children(child)) for child in policy.children]
+    queries.append((policy.root, statements.expired))
+    return tuple(Rows(str(table), *backlog.count(session, query, cutoff)) for table, query in queries)
+
+
+def _texts(statements: Plan, batch_size: int) -> dict[str, str]:
+    """The statements of a batch as a person would write them, placeholders as psql variables."""
+    return {
+        title: re.sub(r"%\((\w+)\)s", r":'\1'", statement.as_string())
+        for title, statement in {
+            "claim the first batch": statements.claim_first(batch_size),
+            "claim every further batch, after the last row of the one before": statements.claim_next(batch_size),
+            "delete the claimed batch, in the same transaction": statements.delete,
+        }.items()
+    }

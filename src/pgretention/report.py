@@ -1,0 +1,131 @@
+"""Frozen facts about a run: what the engine says while it works, and what it gives back at the end.
+
+Facts carry counts, keys and names, never the content of a row. Sinks (`sinks/`) subscribe to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from pgretention.errors import FaultKind
+
+
+class Outcome(StrEnum):
+    """How a run ended (design section 5)."""
+
+    COMPLETED = "completed"
+    LIMIT_REACHED = "limit_reached"
+    STOPPED = "stopped"
+    SKIPPED = "skipped"
+    REFUSED = "refused"
+    PARTIAL = "partial"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Expired rows still in the table, those somebody else has locked among them.
+
+    `exact` is False where counting would have taken too long and `rows` is the planner's estimate.
+    `oldest_age` is how far back the oldest expiry lies; None when nothing is expired or looking took too long.
+    """
+
+    rows: int
+    exact: bool
+    oldest_age: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    """Why a run failed, in our own words; `keys` are the root keys of the batch that was rolled back, as text."""
+
+    kind: FaultKind
+    message: str
+    sqlstate: str | None = None
+    constraint: str | None = None
+    keys: tuple[str, ...] = ()
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The run holds its lock, if it has one, and knows its cutoff; nothing is deleted yet."""
+
+    job: str
+    run_id: str
+    cutoff: datetime
+    retention: timedelta
+    batch_size: int
+    backlog: Backlog
+    pooled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone:
+    """A batch is committed. `index` counts from 1; `deleted` has a count per table, in delete order."""
+
+    job: str
+    run_id: str
+    index: int
+    deleted: Mapping[str, int]
+    duration: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What a run did and what is left (A-15): counts of committed deletions only, whatever happened afterwards.
+
+    `has_more` is true exactly when the run ended at a limit or a stop rather than drained. `cutoff` and the backlogs
+    are None when the run ended before they were read.
+    """
+
+    job: str
+    run_id: str
+    outcome: Outcome
+    cutoff: datetime | None
+    deleted: Mapping[str, int]
+    batches: int
+    has_more: bool
+    backlog_before: Backlog | None
+    backlog_after: Backlog | None
+    duration: timedelta
+    error: RunError | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """The result object of `run --json`, ready for `json.dumps` (design section 5)."""
+        measured = [backlog for backlog in (self.backlog_before, self.backlog_after) if backlog is not None]
+        return {
+            "job": self.job,
+            "run_id": self.run_id,
+            "outcome": self.outcome.value,
+            "cutoff": None if self.cutoff is None else self.cutoff.isoformat(),
+            "deleted": dict(self.deleted),
+            "batches": self.batches,
+            "has_more": self.has_more,
+            "backlog_before": None if self.backlog_before is None else self.backlog_before.rows,
+            "backlog_after": None if self.backlog_after is None else self.backlog_after.rows,
+            "backlog_exact": bool(measured) and all(backlog.exact for backlog in measured),
+            "duration_seconds": round(self.duration.total_seconds(), 6),
+            "error": None
+            if self.error is None
+            else {
+                "kind": self.error.kind.value,
+                "sqlstate": self.error.sqlstate,
+                "constraint": self.error.constraint,
+                "message": self.error.message,
+                "keys": list(self.error.keys),
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The run is over, whatever its outcome; every run ends in exactly one of these."""
+
+    report: RunReport
+
+
+Fact = RunStarted | BatchDone | RunFinished

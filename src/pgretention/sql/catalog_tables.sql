@@ -1,0 +1,24 @@
+-- One row per table asked for: its kind, whether others inherit from it, its columns, and those unique on their own.
+SELECT n.nspname,
+       c.relname,
+       CASE WHEN c.relhasrules AND c.relkind = 'r' THEN 'rules' ELSE c.relkind::text END,
+       EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid),
+       (SELECT coalesce(jsonb_object_agg(
+                   a.attname,
+                   CASE WHEN t.typtype = 'e' THEN 'enum ' ELSE '' END
+                   || pg_catalog.format_type(a.atttypid, NULL)
+                   || CASE WHEN l.collisdeterministic IS FALSE THEN ' with a nondeterministic collation' ELSE '' END
+               ), '{}')
+          FROM pg_catalog.pg_attribute a
+          JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+          LEFT JOIN pg_catalog.pg_collation l ON l.oid = a.attcollation
+         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+       (SELECT coalesce(array_agg(a.attname::text), '{}')
+          FROM pg_catalog.pg_index x
+          JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = x.indkey[0]
+         WHERE x.indrelid = c.oid AND x.indisunique AND x.indisvalid AND x.indimmediate
+           AND x.indnkeyatts = 1 AND x.indpred IS NULL AND a.attnotnull)
+  FROM pg_catalog.pg_class c
+  JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+  JOIN unnest(%(schemas)s::text[], %(names)s::text[]) AS asked (schema_name, table_name)
+    ON asked.schema_name = n.nspname AND asked.table_name = c.relname
