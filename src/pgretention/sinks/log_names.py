@@ -1,0 +1,113 @@
+"""What each job calls its log events and their fields (A-21, F-14, design section 6).
+
+A job that is not in the table gets DEFAULT, so a new job needs nothing here. In a field's name, `{table}` stands for
+the tables' names and makes it a field per table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pgretention.jobs import activity_retention, guest_favorites_cleanup
+
+DEBUG, INFO, ERROR = 10, 20, 40
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One event: its name, its level, and its fields in order, each with the value of `logs` that it carries."""
+
+    event: str
+    level: int
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LogNames:
+    """The events of a job; a run that a limit or a stop cut short is `completed`, a partial one is `failed`."""
+
+    started: Line
+    batch: Line
+    completed: Line
+    skipped: Line
+    refused: Line
+    failed: Line
+
+
+def of(job: str) -> LogNames:
+    """The names that a job uses."""
+    return _BY_JOB.get(job, DEFAULT)
+
+
+def _same(*fields: str) -> dict[str, str]:
+    """Fields named like the values they carry."""
+    return {field: field for field in fields}
+
+
+_COUNTS: Final = {"deleted_{table}": "deleted"}
+_ERROR: Final = _same("error", "kind", "sqlstate", "constraint", "batch_index", "batch_ids", "batch_ids_left_out")
+
+DEFAULT: Final = LogNames(
+    started=Line(
+        "started", INFO, _same("run_id", "cutoff", "retention", "batch_size", "backlog", "backlog_exact", "pooled")
+    ),
+    batch=Line("batch", DEBUG, _same("run_id", "batch_index") | _COUNTS | _same("duration")),
+    completed=Line(
+        "completed",
+        INFO,
+        _same("run_id", "outcome")
+        | _COUNTS
+        | _same("batches", "has_more", "duration", "backlog_remaining", "backlog_exact"),
+    ),
+    skipped=Line("skipped", INFO, _same("run_id", "reason")),
+    refused=Line("refused", ERROR, _same("run_id", "kind", "reasons")),
+    failed=Line("failed", ERROR, _same("run_id", "outcome") | _ERROR | _COUNTS | _same("batches", "duration")),
+)
+"""For a job whose specification names no events of its own."""
+
+_ACTIVITY: Final = LogNames(
+    started=Line("started", INFO, _same("run_id", "cutoff", "batch_size", "lock")),
+    batch=Line("batch", DEBUG, _same("run_id", "batch_index") | _COUNTS),
+    completed=Line("completed", INFO, _same("run_id", "outcome") | _COUNTS | _same("batches", "has_more", "duration")),
+    skipped=DEFAULT.skipped,
+    refused=DEFAULT.refused,
+    failed=DEFAULT.failed,
+)
+
+_GUEST_RUN: Final = {"jobRunId": "run_id"}
+_GUEST_TOTALS: Final = {"deletedTotal": "deleted_total", "batches": "batches", "durationMs": "duration_ms"}
+_GUEST: Final = LogNames(
+    started=Line("job started", INFO, _GUEST_RUN | {"cutoff": "cutoff", "RetentionDays": "retention_days"}),
+    # At info like the others, since the specification lists it with them; in everyday runs it is a line or two.
+    batch=Line("batch deleted", INFO, _GUEST_RUN | {"batchNo": "batch_index", "rows": "deleted_total"}),
+    completed=Line(
+        "job completed",
+        INFO,
+        _GUEST_RUN
+        | _same("outcome")
+        | _GUEST_TOTALS
+        | {"backlogRemaining": "backlog_remaining", "backlogExact": "backlog_exact"},
+    ),
+    skipped=Line("job skipped", INFO, _GUEST_RUN | _same("reason")),
+    refused=Line("job refused", ERROR, _GUEST_RUN | _same("kind", "reasons")),
+    failed=Line(
+        "job failed",
+        ERROR,
+        _GUEST_RUN
+        | _same("outcome")
+        | {
+            "batchNo": "batch_index",
+            "exception": "error",
+            "kind": "kind",
+            "sqlstate": "sqlstate",
+            "constraint": "constraint",
+            "batchIds": "batch_ids",
+            "batchIdsLeftOut": "batch_ids_left_out",
+        }
+        | _GUEST_TOTALS,
+    ),
+)
+
+_BY_JOB: Final = {activity_retention.NAME: _ACTIVITY, guest_favorites_cleanup.NAME: _GUEST}
