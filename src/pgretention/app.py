@@ -1,0 +1,111 @@
+"""The composition root: settings become jobs, jobs meet their database, facts meet their sinks."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from difflib import get_close_matches
+
+from pgretention import engine, preview
+from pgretention.clock import SystemClock
+from pgretention.config import ConnectionString, Settings, load
+from pgretention.errors import ConfigurationError, FaultKind
+from pgretention.job import Job, Limits
+from pgretention.jobs import activity_retention, guest_favorites_cleanup
+from pgretention.preview import Preview
+from pgretention.report import Outcome, RunError, RunFinished, RunReport
+from pgretention.sinks.fan_out import Sink, fan_out
+from pgretention.stop import Stop
+
+JOB_NAMES = (activity_retention.NAME, guest_favorites_cleanup.NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A job and the database it works on; an empty `dsn` leaves everything to libpq's environment."""
+
+    job: Job
+    dsn: str
+
+
+def assign(settings: Settings) -> dict[str, Assignment]:
+    """Every job by name, enabled or not, in a fixed order."""
+    activity, favorites = settings.activity_retention, settings.guest_favorites
+    assignments = [
+        Assignment(
+            Job(
+                policy=activity_retention.policy(activity.retention),
+                limits=Limits(activity.batch_size, activity.max_run_duration, activity.max_batches_per_run),
+                schedule=activity.schedule,
+                enabled=activity.enabled,
+            ),
+            _reveal(settings.user_activity_dsn),
+        ),
+        Assignment(
+            Job(
+                policy=guest_favorites_cleanup.policy(favorites.retention),
+                limits=Limits(favorites.batch_size, favorites.max_run_duration),
+                schedule=favorites.schedule,
+                enabled=favorites.enabled,
+            ),
+            _reveal(settings.favorites_dsn),
+        ),
+    ]
+    return {assignment.job.name: assignment for assignment in assignments}
+
+
+def check_name(name: str) -> str:
+    """The name of a job, or ConfigurationError with the one that was probably meant."""
+    if name in JOB_NAMES:
+        return name
+    near = get_close_matches(name, JOB_NAMES, 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {' and '.join(JOB_NAMES)}"
+    raise ConfigurationError([f"no job is called {name}; {hint}"])
+
+
+def default_job(name: str) -> Job:
+    """A job as it is when nothing is set, for what has to be said of it when the settings cannot be read."""
+    return assign(load(None, {}, ()))[name].job
+
+
+def run(assignment: Assignment, *, sinks: Iterable[Sink], stop: Stop) -> RunReport:
+    """Run a job once, now. Whoever has switched a job off does not want it run by hand either: that is refused."""
+    job, observe = assignment.job, fan_out(sinks)
+    if not job.enabled:
+        report = refusal(job, FaultKind.REFUSED, f"{job.name} is switched off; set its Enabled to true to run it")
+        observe(RunFinished(report))
+        return report
+    return engine.run(job, assignment.dsn, run_id=_new_run_id(), observe=observe, stop=stop, clock=SystemClock())
+
+
+def _new_run_id() -> str:
+    """The correlation id of a run; nothing is stored under it."""
+    return str(uuid.uuid4())
+
+
+def look(assignment: Assignment) -> Preview:
+    """What a run of the job would do now; deletes nothing."""
+    return preview.look(assignment.job, assignment.dsn)
+
+
+def refusal(job: Job, kind: FaultKind, message: str) -> RunReport:
+    """The report of a run that never began."""
+    return RunReport(
+        job=job.name,
+        run_id=_new_run_id(),
+        outcome=Outcome.REFUSED,
+        cutoff=None,
+        deleted={str(table): 0 for table in job.policy.tables},
+        batches=0,
+        has_more=False,
+        backlog_before=None,
+        backlog_after=None,
+        duration=timedelta(0),
+        error=RunError(kind, message),
+    )
+
+
+def _reveal(dsn: ConnectionString | None) -> str:
+    return "" if dsn is None else dsn.reveal()
