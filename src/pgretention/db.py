@@ -43,7 +43,11 @@ _KINDS: dict[str, FaultKind] = {
     "23503": FaultKind.FOREIGN_KEY,
     "23001": FaultKind.FOREIGN_KEY,  # what PostgreSQL 18 says of RESTRICT
     "42501": FaultKind.PRIVILEGE,
+    "25006": FaultKind.READ_ONLY,
 }
+
+_CHECKS_CONSTRAINTS = frozenset({"ri_triggers.c", "execMain.c", "execIndexing.c", "nbtinsert.c"})
+"""The server's source files that report a violated constraint."""
 
 _ADVICE: dict[FaultKind, str] = {
     FaultKind.CONNECTION: "the connection to the database was lost or refused",
@@ -53,6 +57,7 @@ _ADVICE: dict[FaultKind, str] = {
     FaultKind.STATEMENT_TIMEOUT: "a statement ran into its timeout",
     FaultKind.FOREIGN_KEY: "a foreign key that the policy does not know still refers to one of the rows",
     FaultKind.PRIVILEGE: "the role lacks a privilege; `pgretention schema --role NAME` prints the grants it needs",
+    FaultKind.READ_ONLY: "the server does not accept writes; is it a standby?",
     FaultKind.DATABASE: "the server refused the statement",
 }
 
@@ -226,14 +231,19 @@ def _fault(error: psycopg.Error) -> Fault:
         kind = FaultKind.CONNECTION if isinstance(error, psycopg.OperationalError) else FaultKind.INTERNAL
         return Fault(kind, f"{type(error).__name__}: {_ADVICE.get(kind, 'the client library gave up')}")
     kind = _KINDS.get(sqlstate, FaultKind.CONNECTION if sqlstate.startswith("08") else FaultKind.DATABASE)
-    table = error.diag.table_name
-    where = "" if table is None else f" (table {error.diag.schema_name}.{table})"
+    named = _names_are_the_servers(error.diag)
+    where = f" (table {error.diag.schema_name}.{error.diag.table_name})" if named and error.diag.table_name else ""
     return Fault(
         kind,
         f"{type(error).__name__}: {_ADVICE[kind]}{where}",
         sqlstate=sqlstate,
-        constraint=error.diag.constraint_name,
+        constraint=error.diag.constraint_name if named else None,
     )
+
+
+def _names_are_the_servers(diagnosis: psycopg.errors.Diagnostic) -> bool:
+    """Whether constraint and table were named by the server itself; a RAISE can put what it likes in their place."""
+    return (diagnosis.source_file or "").rpartition("/")[2] in _CHECKS_CONSTRAINTS
 
 
 def _connect_fault(error: psycopg.Error) -> Fault:

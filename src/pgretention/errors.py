@@ -40,6 +40,7 @@ class FaultKind(StrEnum):
     CANCELLED = "cancelled"
     FOREIGN_KEY = "foreign_key"
     PRIVILEGE = "privilege"
+    READ_ONLY = "read_only"
     CLAIM_MISMATCH = "claim_mismatch"
     COMMIT_UNKNOWN = "commit_unknown"
     REFUSED = "refused"

@@ -167,9 +167,8 @@ def _delete(policy: Policy, key_type: str) -> sql.Composed:
         )
         for child in policy.children
     ]
-    conditions.append(
-        sql.SQL("ctid OPERATOR(pg_catalog.=) ANY (%(addresses)s::tid[])\n           AND ({}) IS TRUE").format(_expired(policy))
-    )
+    locked = sql.SQL("ctid OPERATOR(pg_catalog.=) ANY (%(addresses)s::tid[])\n           AND ({}) IS TRUE")
+    conditions.append(locked.format(_expired(policy)))
     steps = [
         _step(place, table, condition)
         for place, (table, condition) in enumerate(zip(policy.tables, conditions, strict=True), start=1)

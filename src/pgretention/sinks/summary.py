@@ -26,6 +26,7 @@ _REMEDIES: Final = {
     FaultKind.STATEMENT_TIMEOUT: "lower BatchSize and see that every referencing column has an index, then run again",
     FaultKind.FOREIGN_KEY: "delete the rows that the constraint protects, or make their table part of the policy",
     FaultKind.PRIVILEGE: "grant what `pgretention schema --role NAME` prints, then run again",
+    FaultKind.READ_ONLY: "point the connection at the primary, then run again",
     FaultKind.CLAIM_MISMATCH: "look at the triggers and row-level security of these tables before running again",
     FaultKind.REFUSED: "put that right and run again",
     FaultKind.CONFIGURATION: "put that right and run again",
