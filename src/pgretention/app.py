@@ -24,10 +24,14 @@ JOB_NAMES = (activity_retention.NAME, guest_favorites_cleanup.NAME)
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A job and the database it works on; an empty `dsn` leaves everything to libpq's environment."""
+    """A job, the database it works on and the setting that switches it off.
+
+    An empty `dsn` leaves everything to libpq's environment.
+    """
 
     job: Job
     dsn: str
+    switch: str
 
 
 def assign(settings: Settings) -> dict[str, Assignment]:
@@ -42,6 +46,7 @@ def assign(settings: Settings) -> dict[str, Assignment]:
                 enabled=activity.enabled,
             ),
             _reveal(settings.user_activity_dsn),
+            switch="ActivityRetention:Enabled",
         ),
         Assignment(
             Job(
@@ -51,6 +56,7 @@ def assign(settings: Settings) -> dict[str, Assignment]:
                 enabled=favorites.enabled,
             ),
             _reveal(settings.favorites_dsn),
+            switch="Favorites:GuestRetention:Enabled",
         ),
     ]
     return {assignment.job.name: assignment for assignment in assignments}
@@ -65,16 +71,17 @@ def check_name(name: str) -> str:
     raise ConfigurationError([f"no job is called {name}; {hint}"])
 
 
-def default_job(name: str) -> Job:
-    """A job as it is when nothing is set, for what has to be said of it when the settings cannot be read."""
-    return assign(load(None, {}, ()))[name].job
+def default(name: str) -> Assignment:
+    """A job as it is when nothing is set: for the demo, and for what is said of it when settings cannot be read."""
+    return assign(load(None, {}, ()))[name]
 
 
 def run(assignment: Assignment, *, sinks: Iterable[Sink], stop: Stop) -> RunReport:
     """Run a job once, now. Whoever has switched a job off does not want it run by hand either: that is refused."""
     job, observe = assignment.job, fan_out(sinks)
     if not job.enabled:
-        report = refusal(job, FaultKind.REFUSED, f"{job.name} is switched off; set its Enabled to true to run it")
+        words = f"{job.name} is switched off; set {assignment.switch} to true to run it"
+        report = refusal(job, FaultKind.REFUSED, words)
         observe(RunFinished(report))
         return report
     return engine.run(job, assignment.dsn, run_id=_new_run_id(), observe=observe, stop=stop, clock=SystemClock())

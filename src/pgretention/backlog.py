@@ -17,17 +17,21 @@ MEASURING = timedelta(seconds=2)
 """Counting longer than this would hold back the run it is for; the bound is per statement."""
 
 
-def measure(session: Session, plan: Plan, cutoff: datetime) -> Backlog:
-    """The backlog at `cutoff`, and how far back the oldest expiry in it lies; raises Fault."""
-    rows, exact = count(session, plan.expired, cutoff)
-    return Backlog(rows=rows, exact=exact, oldest_age=_oldest_age(session, plan, cutoff))
+def measure(session: Session, plan: Plan, cutoff: datetime, within: timedelta) -> Backlog:
+    """The backlog at `cutoff`, and how far back the oldest expiry in it lies; raises Fault.
+
+    Each of the three looks this may take is given up after `within`, or MEASURING if that is shorter.
+    """
+    limit = min(MEASURING, within)
+    rows, exact = count(session, plan.expired, cutoff, limit)
+    return Backlog(rows=rows, exact=exact, oldest_age=_oldest_age(session, plan, cutoff, limit))
 
 
-def count(session: Session, rows: sql.Composed, cutoff: datetime) -> tuple[int, bool]:
+def count(session: Session, rows: sql.Composed, cutoff: datetime, limit: timedelta = MEASURING) -> tuple[int, bool]:
     """How many rows a query gives, and True; or the planner's estimate, and False, when counting takes too long."""
     binds = {"cutoff": cutoff}
     try:
-        with db.looking(session, MEASURING) as connection:
+        with db.looking(session, limit) as connection:
             counted = connection.execute(sql.SQL("SELECT count(*) FROM ({}) AS counted").format(rows), binds).fetchone()
             return cast("tuple[int]", counted)[0], True
     except Fault as fault:
@@ -39,10 +43,10 @@ def count(session: Session, rows: sql.Composed, cutoff: datetime) -> tuple[int, 
     return int(explained[0][0]["Plan"]["Plan Rows"]), False
 
 
-def _oldest_age(session: Session, plan: Plan, cutoff: datetime) -> timedelta | None:
+def _oldest_age(session: Session, plan: Plan, cutoff: datetime, limit: timedelta) -> timedelta | None:
     binds = {"cutoff": cutoff, "now": cutoff + plan.policy.retention}
     try:
-        with db.looking(session, MEASURING) as connection:
+        with db.looking(session, limit) as connection:
             row = connection.execute(plan.oldest_age, binds).fetchone()
     except Fault as fault:
         if fault.kind is not FaultKind.STATEMENT_TIMEOUT:

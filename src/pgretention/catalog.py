@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import cast
 
@@ -26,23 +27,28 @@ _RELKINDS = {
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """One table: `kind` in words, `columns` by name with their type, `unique` the columns unique on their own."""
+    """One table: `kind` in words, `columns` by name with their type, `unique` the columns unique on their own.
+
+    `hazards` are sentences about what would make a deletion from it wrong whatever the policy says.
+    """
 
     table: Table
     kind: str
     has_inheritors: bool
     columns: Mapping[str, str]
     unique: frozenset[str]
+    hazards: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignKey:
-    """A foreign key whose referenced table is one of the policy's; `on_delete` in SQL's words."""
+    """A foreign key from or to one of the policy's tables; `on_delete` in SQL's words."""
 
     name: str
     table: Table
     columns: tuple[str, ...]
     references: Table
+    referenced: tuple[str, ...]
     on_delete: str
 
     @property
@@ -61,10 +67,10 @@ class Catalog:
 
 def read(connection: Connection, tables: Iterable[Table]) -> Catalog:
     """Look the tables up; needs no privilege on them."""
-    names = list(tables)
     facts: dict[Table, TableFacts] = {}
-    binds = {"schemas": [table.schema for table in names], "names": [table.name for table in names]}
-    for schema, name, kind, inheritors, columns, unique in connection.execute(_statement("catalog_tables"), binds):
+    binds = _binds(tables)
+    rows = connection.execute(_statement("catalog_tables"), binds)
+    for schema, name, kind, inheritors, columns, unique, hazards in rows:
         table = Table(str(schema), str(name))
         facts[table] = TableFacts(
             table=table,
@@ -72,22 +78,36 @@ def read(connection: Connection, tables: Iterable[Table]) -> Catalog:
             has_inheritors=bool(inheritors),
             columns=cast("dict[str, str]", columns),
             unique=frozenset(cast("list[str]", unique)),
+            hazards=tuple(cast("list[str]", hazards)),
         )
     keys = [
         ForeignKey(
             name=str(name),
             table=Table(str(schema), str(referencing)),
             columns=tuple(cast("list[str]", columns)),
-            references=Table(str(to_schema), str(referenced)),
+            references=Table(str(to_schema), str(to_table)),
+            referenced=tuple(cast("list[str]", referenced)),
             on_delete=str(on_delete),
         )
-        for name, schema, referencing, columns, to_schema, referenced, on_delete in connection.execute(
+        for name, schema, referencing, columns, to_schema, to_table, referenced, on_delete in connection.execute(
             _statement("catalog_foreign_keys"), binds
         )
     ]
     return Catalog(facts, tuple(keys))
 
 
+def fingerprint(connection: Connection, tables: Iterable[Table]) -> int:
+    """A number that changes when the definition of one of the tables does, as cheap as a batch needs it."""
+    row = connection.execute(_statement("catalog_fingerprint"), _binds(tables)).fetchone()
+    return cast("tuple[int]", row)[0]
+
+
+def _binds(tables: Iterable[Table]) -> dict[str, list[str]]:
+    schemas, names = zip(*((table.schema, table.name) for table in tables), strict=True)
+    return {"schemas": list(schemas), "names": list(names)}
+
+
+@cache
 def _statement(name: str) -> bytes:
     """A fixed statement of ours from `sql/`."""
     return files("pgretention").joinpath("sql", f"{name}.sql").read_bytes()

@@ -7,15 +7,16 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, assert_never
+from typing import Any, NoReturn, TextIO, assert_never
 
 import click
 
 from pgretention import __version__, app, schema, text
 from pgretention.clock import SystemClock
-from pgretention.config import Settings, load
+from pgretention.config import FILE_VARIABLE, Settings, load
 from pgretention.errors import ConfigurationError, FaultKind, PgRetentionError, Refusal
 from pgretention.report import Outcome, RunReport
 from pgretention.sinks import logs, progress, summary
@@ -42,15 +43,25 @@ class Options:
             log_level=self.log_level or outer.log_level,
         )
 
+    @property
+    def file(self) -> Path | None:
+        """The settings file: that of `--config`, else that of PGRETENTION_CONFIG, else none."""
+        named = os.environ.get(FILE_VARIABLE)
+        return self.config or (None if named is None else Path(named))
+
     def settings(self) -> Settings:
         """The settings in force; raises ConfigurationError."""
-        return load(self.config, os.environ, self.overrides)
+        return load(self.file, os.environ, self.overrides)
 
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that all share; it is handed them as one `Options` in the context's `obj`."""
 
-    @click.option("--config", type=click.Path(path_type=Path), help="Settings file: TOML, YAML or JSON.")
+    @click.option(
+        "--config",
+        type=click.Path(path_type=Path),
+        help=f"Settings file: TOML, YAML or JSON. Else {FILE_VARIABLE} names it.",
+    )
     @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A setting that overrides all others.")
     @click.option("--log-format", type=click.Choice(["console", "json"]), help="Form of the log lines on stderr.")
     @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least level logged.")
@@ -94,7 +105,7 @@ def run(options: Options, *, job: str, as_json: bool) -> None:
         assignment = app.assign(options.settings())[job]
     except ConfigurationError as error:
         if as_json:
-            _show_json(app.refusal(app.default_job(job), FaultKind.CONFIGURATION, "; ".join(error.problems)))
+            _show_json(app.refusal(app.default(job).job, FaultKind.CONFIGURATION, "; ".join(error.problems)))
         raise
     stop = Stop()
     with on_signals(stop), progress.shown(assignment.job, stopping=lambda: stop.requested) as bar:
@@ -132,7 +143,7 @@ def jobs(options: Options) -> None:
 @click.pass_obj
 def config(options: Options) -> None:
     """Show every setting in force and where its value came from; secrets are never shown."""
-    click.echo(text.config_text(options.settings().effective()))
+    click.echo(text.config_text(options.file, options.settings().effective()))
 
 
 @commands.command(name="schema")
@@ -174,6 +185,14 @@ def exit_code(outcome: Outcome) -> int:
 def main() -> None:
     """The `pgretention` command: every error of ours is a line on stderr and an exit code, never a traceback (H-05)."""
     try:
+        _run_command()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            _settle(stream)
+
+
+def _run_command() -> None:
+    try:
         commands()
     except ConfigurationError as error:
         _give_up(error.problems, WRONG_USE)
@@ -181,11 +200,24 @@ def main() -> None:
         _give_up(refusal.reasons, REFUSED)
     except PgRetentionError as error:
         _give_up([str(error)], FAILED)
+    except OSError as error:  # stdout is a full disk, or closed
+        _give_up([f"cannot write the result: {error.strerror}"], FAILED)
+
+
+def _settle(stream: TextIO | None) -> None:
+    """Write out what is left; where that is impossible Python would say so at its end, with an exit code of its own."""
+    if stream is None:
+        return
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _give_up(lines: Iterable[str], code: int) -> NoReturn:
-    for line in lines:
-        click.echo(f"pgretention: {line}", err=True)
+    with suppress(OSError):  # stderr may be what cannot be written
+        for line in lines:
+            click.echo(f"pgretention: {line}", err=True)
     sys.exit(code)
 
 

@@ -26,6 +26,7 @@ LOCK_TIMEOUT = timedelta(milliseconds=500)
 """Below the server's default deadlock_timeout of 1 s: in a deadlock with the application it is we who give way."""
 
 _CONNECT_TIMEOUT_SECONDS = 10
+_WITH_TRANSACTION_TIMEOUT = 170000
 _IDLE_TIMEOUT = timedelta(seconds=60)
 _NO_SETTINGS: Mapping[LiteralString, str] = MappingProxyType({})
 
@@ -49,11 +50,40 @@ _KINDS: dict[str, FaultKind] = {
 _CHECKS_CONSTRAINTS = frozenset({"ri_triggers.c", "execMain.c", "execIndexing.c", "nbtinsert.c"})
 """The server's source files that report a violated constraint."""
 
+_HOSTS = 8
+"""Lines of a connection error that are worth showing; libpq writes one or two a host."""
+
+_LIBPQ_SAYS = (
+    "connection",
+    "could not translate host name",
+    "failed to resolve host",
+    "Is the server running",
+    "Multiple connection attempts",
+    "- host",
+    "fe_sendauth",
+    "invalid",
+    "[Errno",
+)
+_SERVER_SAYS = (
+    "password authentication failed",
+    "no pg_hba.conf entry",
+    "no password supplied",
+    "database ",
+    "role ",
+    "permission denied for database",
+    "sorry, too many clients",
+    "too many connections",
+    "remaining connection slots",
+    "the database system is",
+)
+
 _ADVICE: dict[FaultKind, str] = {
     FaultKind.CONNECTION: "the connection to the database was lost or refused",
     FaultKind.SERIALIZATION: "the server could not serialize the transaction",
     FaultKind.DEADLOCK: "the server broke a deadlock by giving up this transaction",
-    FaultKind.LOCK_TIMEOUT: "somebody else holds a lock on a row or table for longer than the lock timeout",
+    FaultKind.LOCK_TIMEOUT: (
+        f"somebody else held a lock on a row or table for longer than {LOCK_TIMEOUT / timedelta(milliseconds=1):.0f} ms"
+    ),
     FaultKind.STATEMENT_TIMEOUT: "a statement ran into its timeout",
     FaultKind.FOREIGN_KEY: "a foreign key that the policy does not know still refers to one of the rows",
     FaultKind.PRIVILEGE: "the role lacks a privilege; `pgretention schema --role NAME` prints the grants it needs",
@@ -94,7 +124,9 @@ def connect(dsn: str, application_name: str) -> Generator[Session]:
             keepalives_count=3,
         )
     except psycopg.Error as error:
-        raise _connect_fault(error) from None
+        raise _connect_fault(error, dsn) from None
+    except UnicodeError:  # from the look-up of a name such as db..internal
+        raise Fault(FaultKind.CONNECTION, "cannot connect: the host in the connection string is no host name") from None
     try:
         with faults():
             pooled = _behind_a_pooler(connection)
@@ -122,6 +154,7 @@ def transaction(
     """
     with _opened(session, sql.SQL("WRITE"), statement_timeout, settings) as connection:
         yield connection
+    _commit(connection)
 
 
 @contextmanager
@@ -129,6 +162,8 @@ def looking(session: Session, statement_timeout: timedelta) -> Generator[Connect
     """One transaction that PostgreSQL does not let write; only pg_catalog's operators are found in it; raises Fault."""
     with _opened(session, sql.SQL("ONLY"), statement_timeout, {"search_path": "pg_catalog"}) as connection:
         yield connection
+    with faults():
+        connection.execute("COMMIT", prepare=False)
 
 
 @contextmanager
@@ -138,12 +173,13 @@ def _opened(
     connection = session.connection
     with faults():
         try:
+            if connection.info.server_version >= _WITH_TRANSACTION_TIMEOUT:
+                settings = {**settings, "transaction_timeout": "0"}  # a role's would end the session, not the batch
             connection.execute(_opening(statement_timeout, mode, settings), prepare=False)
             yield connection
         except BaseException:
             _roll_back(connection)
             raise
-    _commit(connection)
 
 
 def tighten(connection: Connection, statement_timeout: timedelta) -> None:
@@ -204,7 +240,9 @@ def try_lock(connection: Connection, name: str, *, for_transaction: bool) -> boo
     """Take the advisory lock of that name if it is free, for the session or for the transaction only (A-09)."""
     scope = "pg_try_advisory_xact_lock" if for_transaction else "pg_try_advisory_lock"
     row = connection.execute(
-        sql.SQL("SELECT {}(pg_catalog.hashtextextended(%s, 0::bigint))").format(sql.Identifier("pg_catalog", scope)),
+        sql.SQL("SELECT {}(pg_catalog.hashtextextended(%s, 0::pg_catalog.int8))").format(
+            sql.Identifier("pg_catalog", scope)
+        ),
         [name],
     ).fetchone()
     return row is not None and row[0] is True
@@ -213,7 +251,9 @@ def try_lock(connection: Connection, name: str, *, for_transaction: bool) -> boo
 def unlock(connection: Connection, name: str) -> None:
     """Give the session's lock back; closing the connection does the same where this cannot."""
     with suppress(psycopg.Error):
-        connection.execute("SELECT pg_catalog.pg_advisory_unlock(pg_catalog.hashtextextended(%s, 0::bigint))", [name])
+        connection.execute(
+            "SELECT pg_catalog.pg_advisory_unlock(pg_catalog.hashtextextended(%s, 0::pg_catalog.int8))", [name]
+        )
 
 
 @contextmanager
@@ -246,14 +286,22 @@ def _names_are_the_servers(diagnosis: psycopg.errors.Diagnostic) -> bool:
     return (diagnosis.source_file or "").rpartition("/")[2] in _CHECKS_CONSTRAINTS
 
 
-def _connect_fault(error: psycopg.Error) -> Fault:
+def _connect_fault(error: psycopg.Error, dsn: str) -> Fault:
     """What libpq says before a session exists names host, user and database, and never the password.
 
-    A connection string it cannot read is quoted in its error, and what a login trigger was doing comes as CONTEXT:
-    both stay out.
+    A connection string it cannot read is quoted in its error, and a login trigger can RAISE whatever it likes: both
+    stay out, so of the server's own words only well-known ones are passed on.
     """
     if not isinstance(error, psycopg.OperationalError):
         return Fault(FaultKind.CONNECTION, "cannot connect: the connection string cannot be read; check it for typos")
-    lines = (line.strip() for line in str(error).splitlines())
-    words = "; ".join(line for line in lines if line and not line.startswith(("DETAIL", "HINT", "CONTEXT")))
-    return Fault(FaultKind.CONNECTION, f"cannot connect: {words}", sqlstate=error.sqlstate)
+    words = "; ".join(_of_libpq(line.strip()) for line in str(error).splitlines()[:_HOSTS] if line.strip())
+    unset = "" if dsn else " (no connection string is set for this job, so libpq's own environment and defaults count)"
+    return Fault(FaultKind.CONNECTION, f"cannot connect: {words}{unset}", sqlstate=error.sqlstate)
+
+
+def _of_libpq(line: str) -> str:
+    where, fatal, words = line.partition("FATAL:")
+    if not fatal:
+        return where if where.startswith(_LIBPQ_SAYS) else "the server said more, see its log"
+    words = words.strip()
+    return where + (words if words.startswith(_SERVER_SAYS) else "the server refused the session, see its log")

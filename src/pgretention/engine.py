@@ -9,10 +9,13 @@ Why each line of the deleting path is there. A deleted row cannot be brought bac
   condition and stays (F-13). SKIP LOCKED steps around rows somebody else is using, another run of ours included.
 - While a root row is locked nobody can add a child to it, since the foreign key check of the newcomer waits for us.
   The deleting statement comes after the claim and sees every child there will ever be.
+- Before that, every table is held in its present definition, and that must be the one the plan was made for. A foreign
+  key with CASCADE, a trigger or another type added since the run began would make other statements of these.
 - Children are found by the keys just claimed, never by their own age; root rows by the address under which they are
   locked, with every guard and the cutoff repeated (F-02). Whatever is not claimed is not touched.
 - As many root rows must go as were claimed, and never more than BatchSize. Anything else, a trigger that swallows
   deletions say, rolls the batch back and fails the run.
+- Deferred constraints are checked before COMMIT, while a timeout can still end it and an error still has a name.
 - Counters, cursor, log and progress move after COMMIT has answered COMMIT, and not before.
 - The cursor remembers the last claimed (expiry, key) within this run only. Without it each batch would walk again
   over the index entries of all batches before, which cannot be vacuumed while an old snapshot is open. Rows that
@@ -55,6 +58,9 @@ from pgretention.report import (
 from pgretention.stop import Stop
 
 Observe = Callable[[Fact], None]
+
+_LAST_LOOK = timedelta(milliseconds=250)
+"""How long counting what is left may take when the run has used up its time."""
 
 _BATCH_TIMEOUT = timedelta(minutes=1)
 """The longest a single statement of a batch may take, where the run has more time than that left."""
@@ -122,6 +128,7 @@ class _Run:
     stop: Stop
     clock: Clock
     deadline: float
+    fingerprint: int = 0
     tally: _Tally = field(init=False)
 
     def __post_init__(self) -> None:
@@ -162,9 +169,10 @@ def _in_session(run: _Run, session: Session) -> _Ending:
         if not alone:
             return _Ending(Outcome.SKIPPED)
         with db.looking(session, backlog.MEASURING) as connection:
+            run.fingerprint = catalog.fingerprint(connection, policy.tables)
             statements = plan.build(policy, catalog.read(connection, policy.tables))
             cutoff = run.tally.cutoff = _read_cutoff(connection, policy.retention)
-        before = run.tally.before = backlog.measure(session, statements, cutoff)
+        before = run.tally.before = backlog.measure(session, statements, cutoff, run.time_left() / 4)
         run.observe(
             RunStarted(
                 job=run.job.name,
@@ -179,7 +187,7 @@ def _in_session(run: _Run, session: Session) -> _Ending:
         ending = _batches(run, session, statements, cutoff)
     if not run.stop.forced and not session.connection.closed:
         with suppress(Fault):  # the deletions are done and reported; only what is left stays unknown
-            run.tally.after = backlog.measure(session, statements, cutoff)
+            run.tally.after = backlog.measure(session, statements, cutoff, max(run.time_left() / 4, _LAST_LOOK))
     return ending
 
 
@@ -258,6 +266,8 @@ def _claim_and_delete(
         with db.transaction(session, timeout, plan.PLANNER) as connection:
             if session.pooled and policy.lock is not None:
                 _take(connection, policy.lock)
+            connection.execute(statements.hold)
+            _same_definition(run, connection)
             claimed, addresses, keys, last_expiry, last_key = cast(
                 "tuple[int, str, str, str, str]", connection.execute(claim, binds).fetchone()
             )
@@ -269,6 +279,7 @@ def _claim_and_delete(
             binds = {"cutoff": cutoff, "addresses": addresses, "keys": keys}
             counts = cast("tuple[int, ...]", connection.execute(statements.delete, binds).fetchone())
             _prove_deleted(counts[-1], claimed)
+            connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
     except Fault as fault:
         raise _BatchFault(fault, _parse_keys(keys)) from None
     deleted = {str(table): rows for table, rows in zip(policy.tables, counts, strict=True)}
@@ -278,6 +289,11 @@ def _claim_and_delete(
 def _take(connection: Connection, lock: str) -> None:
     if not db.try_lock(connection, lock, for_transaction=True):
         raise _LockTaken
+
+
+def _same_definition(run: _Run, connection: Connection) -> None:
+    if catalog.fingerprint(connection, run.job.policy.tables) != run.fingerprint:
+        raise Refusal(["the definition of a table changed while the run was on; look at the change, then run again"])
 
 
 def _go_on_unless_forced_to_stop(stop: Stop) -> None:
@@ -311,6 +327,8 @@ def _parse_keys(array: str) -> tuple[str, ...]:
 def _ending_of(run: _Run, fault: Fault, keys: tuple[str, ...]) -> _Ending:
     """A fault that we asked for ourselves, by a forced stop or by the run's own time limit, is no failure."""
     if run.stop.forced and fault.kind in {FaultKind.STATEMENT_TIMEOUT, FaultKind.CANCELLED}:
+        return _Ending(Outcome.STOPPED)
+    if run.stop.requested and run.tally.cutoff is None:  # it was still looking for its database
         return _Ending(Outcome.STOPPED)
     if fault.kind is FaultKind.STATEMENT_TIMEOUT and run.time_left() <= timedelta(0):
         return _Ending(Outcome.LIMIT_REACHED)

@@ -3,9 +3,9 @@
 Every statement that finds or deletes rows repeats the same condition: all guards, `expiry < cutoff` with the cutoff as
 a bound parameter, and `expiry > '-infinity'`, since the infinities are never expired. No statement says now().
 
-Operators and functions are named with their schema. Otherwise one in `public` that fits a column's type better would be
-called in their place and decide what is expired (chapter 10.2). The search_path itself is left as it is, because the
-triggers of the tables run under it.
+Operators, functions and types are named with their schema. Otherwise one in `public` that fits a column's type better
+would be called in their place and decide what is expired (chapter 10.2). The search_path itself is left as it is,
+because the triggers of the tables run under it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pgretention.policy import Child, Condition, Equals, IsNull, Policy, Table
 
 _EXPIRY_TYPE = "timestamp with time zone"
 _GUARD_TYPES = ("text", "character varying")  # those that equal a text exactly, blanks and case included
-_ENUM = "enum "
+_ENUM, _COMPOSITE = "enum ", "composite "
 _KEY_TYPES = {
-    "uuid": sql.SQL("uuid"),
-    "bigint": sql.SQL("bigint"),
-    "integer": sql.SQL("integer"),
-    "smallint": sql.SQL("smallint"),
-    "text": sql.SQL("text"),
+    "uuid": sql.SQL("pg_catalog.uuid"),
+    "bigint": sql.SQL("pg_catalog.int8"),
+    "integer": sql.SQL("pg_catalog.int4"),
+    "smallint": sql.SQL("pg_catalog.int2"),
+    "text": sql.SQL("pg_catalog.text"),
 }
 
 
@@ -79,10 +79,20 @@ class Plan:
         The cursor stands in the place of -infinity: with two lower bounds PostgreSQL 18 starts to read the index at
         the wrong one, and walks over the entries of everything deleted before.
         """
-        cursor = sql.SQL("({}, {}) OPERATOR(pg_catalog.>) (%(after_expiry)s::timestamptz, %(after_key)s::{})").format(
-            sql.Identifier(self.policy.expiry), sql.Identifier(self.policy.key), _KEY_TYPES[self.key_type]
-        )
+        cursor = sql.SQL(
+            "({}, {}) OPERATOR(pg_catalog.>) (%(after_expiry)s::pg_catalog.timestamptz, %(after_key)s::{})"
+        ).format(sql.Identifier(self.policy.expiry), sql.Identifier(self.policy.key), _KEY_TYPES[self.key_type])
         return _claim(self.policy, _all_of([*_overdue(self.policy), cursor]), batch_size)
+
+    @property
+    def hold(self) -> sql.Composed:
+        """Keep every table's definition as it is until the end of the transaction; writers are not in its way.
+
+        The lock is the one a DELETE takes, and stands against ALTER TABLE, ADD FOREIGN KEY and CREATE TRIGGER
+        (chapter 13.3.1).
+        """
+        tables = sql.SQL(", ").join(sql.SQL("ONLY {}").format(_name(table)) for table in self.policy.tables)
+        return sql.SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(tables)
 
     @property
     def expired(self) -> sql.Composed:
@@ -95,7 +105,7 @@ class Plan:
     def oldest_age(self) -> sql.Composed:
         """How many seconds before the instant `now` the oldest expiry lies; answers no row when nothing is expired."""
         return sql.SQL(
-            "SELECT extract(epoch FROM %(now)s OPERATOR(pg_catalog.-) {expiry})::float8\n"
+            "SELECT extract(epoch FROM %(now)s OPERATOR(pg_catalog.-) {expiry})::pg_catalog.float8\n"
             "  FROM ONLY {root}\n WHERE {expired}\n ORDER BY {expiry}, {key}\n LIMIT 1"
         ).format(
             key=sql.Identifier(self.policy.key),
@@ -128,17 +138,18 @@ def build(policy: Policy, catalog: Catalog) -> Plan:
 
 def _claim(policy: Policy, condition: sql.Composed, batch_size: int) -> sql.Composed:
     return sql.SQL(
-        "WITH claimed AS MATERIALIZED (\n"
-        "    SELECT ctid AS address, {key} AS key, {expiry} AS expiry\n"
+        "WITH claimed (address, key, expiry) AS MATERIALIZED (\n"
+        "    SELECT ctid, {key}, {expiry}\n"
         "      FROM ONLY {root}\n"
         "     WHERE {condition}\n"
         "     ORDER BY {expiry}, {key}\n"
         "     LIMIT {batch_size}\n"
         "       FOR UPDATE SKIP LOCKED\n"
         ")\n"
-        "SELECT pg_catalog.count(*), pg_catalog.array_agg(address)::text, pg_catalog.array_agg(key)::text,\n"
-        "       (pg_catalog.array_agg(expiry))[pg_catalog.count(*)]::text,\n"
-        "       (pg_catalog.array_agg(key))[pg_catalog.count(*)]::text\n"
+        "SELECT pg_catalog.count(*),\n"
+        "       pg_catalog.array_agg(address)::pg_catalog.text, pg_catalog.array_agg(key)::pg_catalog.text,\n"
+        "       (pg_catalog.array_agg(expiry))[pg_catalog.count(*)]::pg_catalog.text,\n"
+        "       (pg_catalog.array_agg(key))[pg_catalog.count(*)]::pg_catalog.text\n"
         "  FROM claimed"
     ).format(
         key=sql.Identifier(policy.key),
@@ -167,7 +178,7 @@ def _delete(policy: Policy, key_type: str) -> sql.Composed:
         )
         for child in policy.children
     ]
-    locked = sql.SQL("ctid OPERATOR(pg_catalog.=) ANY (%(addresses)s::tid[])\n           AND ({}) IS TRUE")
+    locked = sql.SQL("ctid OPERATOR(pg_catalog.=) ANY (%(addresses)s::pg_catalog.tid[])\n           AND ({}) IS TRUE")
     conditions.append(locked.format(_expired(policy)))
     steps = [
         _step(place, table, condition)
@@ -238,6 +249,7 @@ def _mismatches(policy: Policy, catalog: Catalog) -> list[str]:
     reasons += _root_mismatches(policy, root)
     for child in policy.children:
         reasons += _child_mismatches(child, catalog.tables[child.table], policy, root)
+        reasons += _strangers(child, policy, catalog)
     return [*reasons, *_order_mismatches(policy, catalog), *_cascades(policy, catalog)]
 
 
@@ -247,7 +259,7 @@ def _table_mismatches(table: Table, facts: TableFacts | None) -> list[str]:
     if facts.kind != "table" or facts.has_inheritors:
         what = facts.kind if facts.kind != "table" else "table that others inherit from"
         return [f"{table}: is a {what}; only plain tables can be cleaned"]
-    return []
+    return [f"{table}: {hazard}" for hazard in facts.hazards]
 
 
 def _root_mismatches(policy: Policy, root: TableFacts) -> list[str]:
@@ -272,6 +284,8 @@ def _root_mismatches(policy: Policy, root: TableFacts) -> list[str]:
         )
     for condition in policy.guard:
         found = root.columns[condition.column]
+        if found.startswith(_COMPOSITE):
+            reasons.append(f"{root.table}.{condition.column}: is of type {found}; it can be NULL and not NULL at once")
         if isinstance(condition, Equals) and found not in _GUARD_TYPES and not found.startswith(_ENUM):
             reasons.append(
                 f"{root.table}.{condition.column}: is of type {found}; a guard needs text, varchar or an enum"
@@ -288,13 +302,25 @@ def _child_mismatches(child: Child, facts: TableFacts, policy: Policy, root: Tab
     return []
 
 
+def _strangers(child: Child, policy: Policy, catalog: Catalog) -> list[str]:
+    """A child column that by its foreign key means something else than the root's key would take other rows along."""
+    return [
+        f"{child.table}.{child.root_key}: its foreign key {key.name} refers to {key.references} "
+        f"({', '.join(key.referenced)}), not to {policy.root} ({policy.key})"
+        for key in catalog.foreign_keys
+        if key.table == child.table
+        and key.columns == (child.root_key,)
+        and (key.references, key.referenced) != (policy.root, (policy.key,))
+    ]
+
+
 def _order_mismatches(policy: Policy, catalog: Catalog) -> list[str]:
     """A table whose foreign key refuses the deletion of another's rows must come before that other one (A-02)."""
     place = {table: index for index, table in enumerate(policy.tables)}
     return [
         f"{key.table}: must be deleted before {key.references}, since its foreign key {key.name} is {key.on_delete}"
         for key in catalog.foreign_keys
-        if key.refuses and key.table in place and place[key.table] > place[key.references]
+        if key.refuses and place.get(key.table, -1) > place.get(key.references, len(place))
     ]
 
 
@@ -305,5 +331,7 @@ def _cascades(policy: Policy, catalog: Catalog) -> list[str]:
         f"{key.table}: its foreign key {key.name} to {key.references} is ON DELETE CASCADE and would delete rows that "
         f"the policy {policy.name} does not name; make it RESTRICT, or declare the table as a child"
         for key in catalog.foreign_keys
-        if key.on_delete == "CASCADE" and not (key.references == policy.root and (key.table, key.columns) in declared)
+        if key.on_delete == "CASCADE"
+        and key.references in policy.tables
+        and not (key.references == policy.root and (key.table, key.columns) in declared)
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from pgretention.config import EffectiveValue, format_duration
@@ -32,16 +33,18 @@ def jobs_text(jobs: Iterable[Job], now: datetime) -> str:
     return "\n\n".join(blocks)
 
 
-def config_text(values: Sequence[EffectiveValue]) -> str:
-    """Every setting in force and where it came from."""
-    return table([("setting", "value", "from"), *((value.key, value.shown, value.source) for value in values)])
+def config_text(file: Path | None, values: Sequence[EffectiveValue]) -> str:
+    """The settings file that was read, and every setting in force with where it came from."""
+    read = "no settings file; name one with --config or PGRETENTION_CONFIG" if file is None else f"settings file {file}"
+    rows = table([("setting", "from", "value"), *((value.key, value.source, value.shown) for value in values)])
+    return f"{read}\n\n{rows}"
 
 
 def preview_text(preview: Preview) -> str:
     """What a run would do now: rows by table in delete order, limits, and the exact statements."""
     job, policy = preview.job, preview.job.policy
     order = [
-        (f"{place}.", rows.table, f"{rows.rows if rows.exact else f'about {rows.rows}'}")
+        (f"{place}.", rows.table, f"{'' if rows.exact else 'about '}{rows.rows:,}")
         for place, rows in enumerate(preview.rows, start=1)
     ]
     lock = "none, several runs share the rows"
@@ -59,6 +62,7 @@ def preview_text(preview: Preview) -> str:
     return "\n".join(
         [
             f"{job.name}: what a run would do now; this command deletes nothing",
+            *([] if job.enabled else ["The job is switched off: a run would be refused."]),
             "",
             f"  expired   {_expired(policy)} before {preview.cutoff.isoformat()}",
             f"            (the server's clock minus {format_duration(policy.retention)})",

@@ -6,6 +6,7 @@ import secrets
 import signal
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TextIO
 
 import psycopg
@@ -81,24 +82,24 @@ def _set_up(
     screen: Screen, server: ThrowawayServer, owner: Connection[TupleRow], amount: Amount
 ) -> tuple[Assignment, Assignment]:
     """The reference schema full of rows, a copy of them to compare with, and both jobs under a role of their own."""
-    activity, favorites = (app.default_job(name) for name in app.JOB_NAMES)
+    activity, favorites = (app.default(name) for name in app.JOB_NAMES)
     with _timed(
         screen,
         f"Loading {amount.sessions:,} sessions, {amount.views:,} views, {amount.events:,} events,"
         f" {amount.favorites:,} favorites",
     ):
         data.create(owner)
-        data.load(owner, activity.policy.retention, amount)
+        data.load(owner, activity.job.policy.retention, amount)
     with _timed(screen, "Copying every row, to compare with afterwards"):
         proof.remember(owner)
     password = secrets.token_urlsafe(18)
     owner.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(ROLE), password))
-    grants = schema.grants((activity.policy, favorites.policy), ROLE)
+    grants = schema.grants((activity.job.policy, favorites.job.policy), ROLE)
     owner.execute(grants.encode())
     screen.say("The jobs may do what their policies ask for, and nothing else:")
     screen.statement(grants)
     dsn = server.dsn(user=ROLE, password=password)
-    return Assignment(activity, dsn), Assignment(favorites, dsn)
+    return replace(activity, dsn=dsn), replace(favorites, dsn=dsn)
 
 
 def _show_plan(screen: Screen, assignment: Assignment) -> None:

@@ -17,14 +17,14 @@ _SHOWN_KEYS: Final = 3
 
 _TRY_LATER: Final = "run again; should it keep happening, choose an hour when fewer others use these tables"
 _REMEDIES: Final = {
-    FaultKind.CONNECTION: "see that the server can be reached, then run again; it goes on from the data",
+    FaultKind.CONNECTION: "see that the server can be reached, and that user, password and database are right",
     FaultKind.COMMIT_UNKNOWN: "run again; that batch is gone entirely or not at all, and the run takes what is left",
     FaultKind.SERIALIZATION: _TRY_LATER,
     FaultKind.DEADLOCK: _TRY_LATER,
     FaultKind.LOCK_TIMEOUT: _TRY_LATER,
     FaultKind.CANCELLED: _TRY_LATER,
     FaultKind.STATEMENT_TIMEOUT: "lower BatchSize and see that every referencing column has an index, then run again",
-    FaultKind.FOREIGN_KEY: "delete the rows that the constraint protects, or make their table part of the policy",
+    FaultKind.FOREIGN_KEY: "decide about the rows that still refer to this batch, or add their table to the policy",
     FaultKind.PRIVILEGE: "grant what `pgretention schema --role NAME` prints, then run again",
     FaultKind.READ_ONLY: "point the connection at the primary, then run again",
     FaultKind.CLAIM_MISMATCH: "look at the triggers and row-level security of these tables before running again",
