@@ -67,8 +67,7 @@ class Finished:
 
 def run_both(database: Database) -> tuple[RunReport, RunReport]:
     activity, favorites = (
-        app.run(app.Assignment(app.default_job(name), database.worker_dsn), sinks=(), stop=Stop())
-        for name in app.JOB_NAMES
+        app.run(replace(app.default(name), dsn=database.worker_dsn), sinks=(), stop=Stop()) for name in app.JOB_NAMES
     )
     assert (activity.outcome, favorites.outcome) == (Outcome.COMPLETED, Outcome.COMPLETED)
     return activity, favorites

@@ -13,6 +13,7 @@ import pytest
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
+from pgretention import backlog
 from pgretention.clock import SystemClock
 from pgretention.errors import FaultKind
 from pgretention.policy import Table
@@ -21,26 +22,12 @@ from pgretention.stop import Stop
 from tests.databases import Database
 from tests.support import rows
 from tests.support.gates import Gate, one, workers
-from tests.support.rows import EVENTS, FAVORITES, SESSIONS, VIEWS
+from tests.support.planted import left, old_sessions
+from tests.support.rows import EVENTS, FAVORITES, SESSIONS
 from tests.support.runs import ACTIVITY, GUESTS, Run, job, run, unwatched_run
 from tests.support.triggers import drop, on_delete
 
 Admin = Connection[TupleRow]
-
-
-def old_sessions(admin: Admin, count: int) -> list[UUID]:
-    """Sessions with an event and a view each, from the oldest to the youngest."""
-    sessions = [rows.session(admin, f"2020-01-{day:02}") for day in range(1, count + 1)]
-    for session in sessions:
-        rows.event(admin, session, property_object_view_id=rows.view(admin, session))
-    return sessions
-
-
-def left(admin: Admin) -> set[object]:
-    """The sessions that are left, each with its event and view."""
-    sessions = rows.ids(admin, SESSIONS)
-    assert rows.ids(admin, EVENTS, "session_id") == rows.ids(admin, VIEWS, "session_id") == sessions
-    return sessions
 
 
 def after_start(action: Callable[[], object]) -> Callable[[Fact], None]:
@@ -57,6 +44,11 @@ def after_batch(index: int, action: Callable[[], object]) -> Callable[[Fact], No
             action()
 
     return on
+
+
+RECORD_TIMEOUT: LiteralString = """
+    PERFORM setval('public.timeout', (1000 * extract(epoch FROM current_setting('statement_timeout')::interval))::int)
+"""
 
 
 class SteppedClock(SystemClock):
@@ -147,11 +139,7 @@ def test_a_batch_is_cut_off_when_the_time_of_the_run_is_over(database: Database,
     on_delete(
         admin,
         SESSIONS,
-        """
-        PERFORM setval('public.timeout',
-                       (1000 * extract(epoch FROM current_setting('statement_timeout')::interval))::int);
-        PERFORM pg_sleep(60)
-        """,
+        f"{RECORD_TIMEOUT}; PERFORM pg_sleep(60)",
         key=sessions[3],
     )
 
@@ -163,6 +151,60 @@ def test_a_batch_is_cut_off_when_the_time_of_the_run_is_over(database: Database,
     allowed = one(admin, "SELECT last_value FROM public.timeout")
     assert isinstance(allowed, int)
     assert 0 < allowed <= 1000
+
+
+@pytest.mark.req("A-11", "F-09")
+def test_a_claim_is_cut_off_when_the_time_of_the_run_is_over(
+    database: Database, admin: Admin, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog, "MEASURING", timedelta(milliseconds=300))  # it stands before the gate as well
+    favorites = [rows.favorite(admin), rows.favorite(admin)]
+    gate.before_locking(FAVORITES, favorites[0])
+    limited = job(GUESTS, max_run_duration=timedelta(seconds=1))
+
+    def on(fact: Fact) -> None:
+        gate.close() if isinstance(fact, RunStarted) else gate.open()
+
+    report = run(database, limited, on=on).report  # it ends although the gate stays closed until then
+
+    assert (report.outcome, report.batches, report.error) == (Outcome.LIMIT_REACHED, 0, None)
+    assert rows.ids(admin, FAVORITES) == set(favorites)
+
+
+@pytest.mark.req("A-11", "F-09")
+def test_what_the_claim_has_taken_is_no_longer_there_for_the_delete(database: Database, admin: Admin) -> None:
+    rows.favorite(admin)
+    admin.execute("CREATE SEQUENCE public.timeout")
+    on_delete(admin, FAVORITES, RECORD_TIMEOUT)
+    slowly: LiteralString = """
+        CREATE FUNCTION public.slowly() RETURNS boolean LANGUAGE sql AS $$ SELECT pg_sleep(0.2) IS NOT NULL $$;
+        CREATE POLICY slowly ON favorites.favorites USING (public.slowly());
+        ALTER TABLE favorites.favorites ENABLE ROW LEVEL SECURITY;
+    """
+
+    limited = job(GUESTS, max_run_duration=timedelta(seconds=5))
+    report = run(database, limited, on=after_start(lambda: admin.execute(slowly))).report
+
+    assert report.outcome is Outcome.COMPLETED
+    allowed = one(admin, "SELECT last_value FROM public.timeout")
+    assert isinstance(allowed, int)
+    assert 0 < allowed <= 4800
+
+
+@pytest.mark.req("A-11", "F-09")
+def test_a_batch_that_would_be_cut_off_if_it_took_as_long_as_the_last_one_is_not_begun(
+    database: Database, admin: Admin
+) -> None:
+    for day in range(1, 9):
+        rows.favorite(admin, f"2020-01-0{day}")
+    admin.execute("CREATE SEQUENCE public.begun")  # what a sequence counts outlives a rollback
+    on_delete(admin, FAVORITES, "PERFORM nextval('public.begun'), pg_sleep(0.5)")
+
+    report = run(database, job(GUESTS, batch_size=1, max_run_duration=timedelta(seconds=1.5))).report
+
+    assert (report.outcome, report.has_more, report.error) == (Outcome.LIMIT_REACHED, True, None)
+    assert report.batches > 0
+    assert one(admin, "SELECT last_value FROM public.begun") == report.batches
 
 
 @pytest.mark.req("A-11", "F-09")
@@ -304,16 +346,18 @@ _KEY_OF: dict[Table, LiteralString] = {
 
 
 @pytest.mark.req("A-12", "F-11")
-def test_row_level_security_that_hides_rows_from_the_deletion_fails_the_batch(database: Database, admin: Admin) -> None:
+def test_row_level_security_that_begins_to_hide_rows_during_a_run_fails_the_batch(
+    database: Database, admin: Admin
+) -> None:
     favorites = [rows.favorite(admin), rows.favorite(admin)]
-    admin.execute("""
+    hide: LiteralString = """
         ALTER TABLE favorites.favorites ENABLE ROW LEVEL SECURITY;
         CREATE POLICY look ON favorites.favorites FOR SELECT USING (true);
         CREATE POLICY lock ON favorites.favorites FOR UPDATE USING (true);
         CREATE POLICY nothing ON favorites.favorites FOR DELETE USING (false);
-    """)
+    """
 
-    report = run(database, job(GUESTS)).report
+    report = run(database, job(GUESTS), on=after_start(lambda: admin.execute(hide))).report
 
     assert report.outcome is Outcome.FAILED
     assert report.error is not None
@@ -363,7 +407,7 @@ def test_a_backend_that_is_terminated_in_a_batch_loses_that_batch_alone(
 
 
 @pytest.mark.req("A-12", "F-11")
-def test_a_backend_that_is_terminated_while_it_commits_leaves_the_batch_in_doubt_and_uncounted(
+def test_a_backend_that_is_terminated_while_it_checks_deferred_constraints_has_rolled_the_batch_back(
     database: Database, admin: Admin, gate: Gate, threads: ThreadPoolExecutor
 ) -> None:
     sessions = old_sessions(admin, 6)
@@ -377,7 +421,7 @@ def test_a_backend_that_is_terminated_while_it_commits_leaves_the_batch_in_doubt
 
     assert (report.outcome, report.batches) == (Outcome.FAILED, 1)
     assert report.error is not None
-    assert report.error.kind is FaultKind.COMMIT_UNKNOWN
+    assert report.error.kind is FaultKind.CONNECTION
     assert set(report.error.keys) == {str(key) for key in sessions[2:4]}
     assert left(admin) == set(sessions[2:])
 

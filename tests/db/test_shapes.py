@@ -10,7 +10,7 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from pgretention.policy import Child, Condition, Equals, IsNull, Policy, Table
-from pgretention.report import Fact, Outcome, RunReport, RunStarted
+from pgretention.report import BatchDone, Fact, Outcome, RunReport, RunStarted
 from pgretention.schema import grants
 from tests.databases import WORKER, Database
 from tests.support import rows
@@ -240,6 +240,18 @@ SHAPES: dict[str, tuple[LiteralString, str]] = {
         """,
         "shop.orders: is a ",
     ),
+    "row-level security": (
+        "CREATE TABLE shop.orders (LIKE shop.base INCLUDING ALL); ALTER TABLE shop.orders ENABLE ROW LEVEL SECURITY",
+        "shop.orders: row-level security hides rows of it from this role",
+    ),
+    "foreign keys switched off": (
+        """
+        CREATE TABLE shop.orders (LIKE shop.base INCLUDING ALL);
+        CREATE TABLE shop.bills (order_id uuid REFERENCES shop.orders);
+        ALTER TABLE shop.orders DISABLE TRIGGER ALL
+        """,
+        "shop.orders: its foreign keys are switched off",
+    ),
     "cascade to itself": (
         "CREATE TABLE shop.orders (LIKE shop.base INCLUDING ALL, after uuid REFERENCES shop.orders ON DELETE CASCADE)",
         "shop.orders: its foreign key orders_after_fkey to shop.orders is ON DELETE CASCADE",
@@ -290,6 +302,13 @@ CHILDREN: dict[str, tuple[LiteralString, str]] = {
         CREATE TABLE shop.bills (line_id uuid REFERENCES shop.lines ON DELETE CASCADE)
         """,
         "shop.bills: its foreign key bills_line_id_fkey to shop.lines is ON DELETE CASCADE",
+    ),
+    "a foreign key to somewhere else": (
+        """
+        CREATE TABLE shop.customers (id uuid PRIMARY KEY);
+        CREATE TABLE shop.lines (order_id uuid REFERENCES shop.customers)
+        """,
+        "shop.lines.order_id: its foreign key lines_order_id_fkey refers to shop.customers (id), not to",
     ),
     "wrong order": (
         """
@@ -429,10 +448,11 @@ def test_a_table_that_begins_to_inherit_during_the_run_loses_nothing(database: D
         if isinstance(fact, RunStarted):
             admin.execute("ALTER TABLE shop.archive INHERIT shop.orders")
 
-    run(database, job(POLICY, batch_size=1), on=inherit)
+    report = run(database, job(POLICY, batch_size=1), on=inherit).report
 
-    assert left(admin, "shop.archive") == {2}
-    assert left(admin, "shop.lines", "order_id") == {2}
+    assert report.outcome is Outcome.REFUSED
+    assert left(admin, "shop.orders") == {1, 2}
+    assert left(admin, "shop.lines", "order_id") == {1, 2}
 
 
 @pytest.mark.req("A-04")
@@ -463,3 +483,89 @@ def test_rows_of_a_table_that_no_policy_names_are_not_deleted(database: Database
     run(database, job(ACTIVITY))
 
     assert one(admin, "SELECT count(*) FROM user_activity.invoices") == 1
+
+
+CHANGES: dict[str, LiteralString] = {
+    "a cascade appears": """
+        CREATE TABLE user_activity.invoices (
+            session_id uuid REFERENCES user_activity.sessions ON DELETE CASCADE
+        ); INSERT INTO user_activity.invoices SELECT id FROM user_activity.sessions
+    """,
+    "a child is replaced": """
+        ALTER TABLE user_activity.action_events RENAME TO old_events;
+        CREATE TABLE user_activity.action_events (LIKE user_activity.old_events);
+        GRANT ALL ON user_activity.action_events TO PUBLIC
+    """,
+    "the expiry changes its type": "ALTER TABLE user_activity.sessions ALTER ended_at TYPE timestamp",
+    "the root is replaced": """
+        ALTER TABLE user_activity.sessions RENAME TO old_sessions;
+        CREATE TABLE user_activity.sessions (LIKE user_activity.old_sessions) PARTITION BY RANGE (id);
+        GRANT ALL ON user_activity.sessions TO PUBLIC
+    """,
+    "a trigger appears": """
+        CREATE FUNCTION public.f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN OLD; END $$;
+        CREATE TRIGGER t BEFORE DELETE ON user_activity.sessions FOR EACH ROW EXECUTE FUNCTION public.f()
+    """,
+    "foreign keys are switched off": "ALTER TABLE user_activity.sessions DISABLE TRIGGER ALL",
+}
+
+
+@pytest.mark.req("A-04", "A-12", "A-18")
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_table_that_is_changed_between_two_batches_ends_the_run_before_the_next_one(
+    database: Database, admin: Admin, change: str
+) -> None:
+    for day in (1, 2, 3):
+        rows.event(admin, rows.session(admin, f"2020-01-0{day}"))
+
+    def alter(fact: Fact) -> None:
+        if isinstance(fact, BatchDone):
+            admin.execute(CHANGES[change])
+
+    report = unwatched_run(database.worker_dsn, job(ACTIVITY, batch_size=1), on=alter).report
+
+    assert (report.outcome, report.batches) == (Outcome.REFUSED, 1)
+    assert report.deleted[str(SESSIONS)] == 1
+    assert report.error is not None
+    assert "definition of a table changed" in report.error.message
+
+
+@pytest.mark.req("A-18")
+def test_foreign_keys_that_a_session_setting_keeps_from_working_are_refused(database: Database, admin: Admin) -> None:
+    session = rows.session(admin)
+    admin.execute(
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET session_replication_role = replica', "
+        "current_database()); END $$"
+    )
+
+    assert unwatched_run(database.worker_dsn, job(ACTIVITY)).report.outcome is Outcome.REFUSED
+    assert session in rows.ids(admin, SESSIONS)
+
+
+@pytest.mark.req("A-18")
+def test_a_child_whose_foreign_key_means_another_column_is_refused(database: Database, admin: Admin) -> None:
+    admin.execute("""
+        CREATE SCHEMA shop;
+        CREATE TABLE shop.orders (
+            id integer PRIMARY KEY, number integer NOT NULL UNIQUE, status text NOT NULL, ended_at timestamptz
+        );
+        CREATE TABLE shop.lines (order_id integer REFERENCES shop.orders (number));
+        INSERT INTO shop.orders VALUES (1, 101, 'Done', '2020-01-01'), (101, 1, 'Open', NULL);
+        INSERT INTO shop.lines VALUES (1);
+    """)
+
+    assert clean(database, admin, POLICY).outcome is Outcome.REFUSED
+    assert left(admin, "shop.lines", "order_id") == {1}
+
+
+@pytest.mark.req("A-01", "A-10")
+def test_columns_may_have_the_names_that_the_statements_use_for_their_own(database: Database, admin: Admin) -> None:
+    admin.execute("""
+        CREATE SCHEMA shop;
+        CREATE TABLE shop.orders (address integer PRIMARY KEY, status text NOT NULL, key timestamptz);
+        INSERT INTO shop.orders SELECT n, 'Done', '2020-01-01' FROM generate_series(1, 10) AS n;
+    """)
+    policy = Policy("orders", ORDERS, "address", "key", ONLY_DONE, YEAR)
+    admin.execute(grants([policy], WORKER).encode())
+
+    assert run(database, job(policy, batch_size=3)).roots_per_batch == [3, 3, 3, 1]

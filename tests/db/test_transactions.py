@@ -1,8 +1,10 @@
-"""The limits of every transaction, the measuring of the backlog, and life behind a pooler."""
+"""The limits of every transaction, the measuring of the backlog, and the lock that goes with the connection."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import LiteralString
 
 import pytest
 from psycopg import Connection, sql
@@ -13,12 +15,29 @@ from pgretention.report import Backlog, BatchDone, Fact, Outcome, RunStarted
 from tests.databases import WORKER, Database
 from tests.support import rows
 from tests.support.gates import Gate, one, until, workers
-from tests.support.pooler import pooler
 from tests.support.rows import FAVORITES, SESSIONS
 from tests.support.runs import ACTIVITY, GUESTS, job, run, unwatched_run
 from tests.support.triggers import on_delete
 
 Admin = Connection[TupleRow]
+
+
+OTHERWISE: dict[LiteralString, str] = {
+    "statement_timeout": "2s",
+    "lock_timeout": "1h",
+    "idle_in_transaction_session_timeout": "0",
+    "default_transaction_isolation": "serializable",
+    "default_transaction_read_only": "on",
+}
+
+
+def set_for_worker(database: Database, admin: Admin, setting: LiteralString, value: str) -> None:
+    """What every later connection of the worker's role to this database starts with."""
+    admin.execute(
+        sql.SQL("ALTER ROLE {} IN DATABASE {} SET {} = {}").format(
+            sql.Identifier(WORKER), sql.Identifier(database.name), sql.Identifier(setting), sql.Literal(value)
+        )
+    )
 
 
 @pytest.mark.req("F-09", "A-12")
@@ -33,11 +52,8 @@ def test_every_limit_is_in_force_inside_the_transaction_of_a_batch(database: Dat
                         'transaction_isolation', 'transaction_read_only')
         """,
     )
-    admin.execute(
-        sql.SQL("ALTER ROLE {} IN DATABASE {} SET statement_timeout = '2s'").format(
-            sql.Identifier(WORKER), sql.Identifier(database.name)
-        )
-    )
+    for setting, value in OTHERWISE.items():
+        set_for_worker(database, admin, setting, value)
     rows.favorite(admin)
 
     run(database, job(GUESTS, max_run_duration=timedelta(minutes=10)))
@@ -54,11 +70,7 @@ def test_every_limit_is_in_force_inside_the_transaction_of_a_batch(database: Dat
 @pytest.mark.req("F-09")
 def test_a_batch_is_not_cut_off_by_a_shorter_timeout_of_the_role(database: Database, admin: Admin) -> None:
     on_delete(admin, FAVORITES, "PERFORM pg_sleep(0.3)")
-    admin.execute(
-        sql.SQL("ALTER ROLE {} IN DATABASE {} SET statement_timeout = '200ms'").format(
-            sql.Identifier(WORKER), sql.Identifier(database.name)
-        )
-    )
+    set_for_worker(database, admin, "statement_timeout", "200ms")
     rows.favorite(admin)
 
     assert run(database, job(GUESTS)).report.deleted == {str(FAVORITES): 1}
@@ -66,19 +78,21 @@ def test_a_batch_is_not_cut_off_by_a_shorter_timeout_of_the_role(database: Datab
 
 @pytest.mark.req("A-20")
 def test_a_backlog_that_takes_too_long_to_count_is_estimated_and_says_so(
-    database: Database, admin: Admin, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    database: Database, admin: Admin, gate: Gate, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog, "MEASURING", timedelta(milliseconds=100))
+    monkeypatch.setattr(backlog, "MEASURING", timedelta(milliseconds=300))
     favorites = [rows.favorite(admin) for _ in range(50)]
     admin.execute("ANALYZE favorites.favorites")
     gate.before_locking(FAVORITES, min(favorites))
-    gate.close()
+    gate.close_behind_the_catalog()
 
     def on(fact: Fact) -> None:
         if isinstance(fact, RunStarted):
             gate.open()
 
-    ran = run(database, job(GUESTS), on=on)
+    running = threads.submit(unwatched_run, database.worker_dsn, job(GUESTS), on=on)
+    gate.wait_for()
+    ran = running.result()
 
     assert ran.started.backlog.exact is False
     assert ran.started.backlog.rows > 0
@@ -86,69 +100,6 @@ def test_a_backlog_that_takes_too_long_to_count_is_estimated_and_says_so(
     assert ran.report.outcome is Outcome.COMPLETED
     assert ran.report.as_json()["backlog_exact"] is False
     assert ran.report.backlog_after == Backlog(0, exact=True, oldest_age=None)
-
-
-@pytest.mark.req("A-09", "A-10")
-def test_behind_a_pooler_a_run_says_so_and_works_all_the_same(database: Database, admin: Admin) -> None:
-    for day in range(1, 6):
-        rows.event(admin, rows.session(admin, f"2020-01-0{day}"))
-
-    with pooler(database) as dsn:
-        ran = unwatched_run(dsn, job(ACTIVITY, batch_size=1))
-
-    assert ran.started.pooled is True
-    assert ran.report.outcome is Outcome.COMPLETED
-    assert ran.report.deleted[str(SESSIONS)] == 5
-    assert rows.ids(admin, SESSIONS) == set()
-
-
-@pytest.mark.req("A-09")
-def test_behind_a_pooler_each_batch_takes_the_lock_for_its_transaction_alone(database: Database, admin: Admin) -> None:
-    rows.session(admin)
-    rows.session(admin)
-    held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
-    admin.execute("CREATE TABLE public.seen (locks bigint)")
-    on_delete(admin, SESSIONS, "INSERT INTO public.seen SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
-    between = []
-
-    def on(fact: Fact) -> None:
-        if isinstance(fact, RunStarted | BatchDone):
-            between.append(one(admin, held))
-
-    with pooler(database) as dsn:
-        unwatched_run(dsn, job(ACTIVITY, batch_size=1), on=on)
-
-    assert between == [0, 0, 0]
-    assert admin.execute("SELECT locks FROM public.seen").fetchall() == [(1,), (1,)]
-
-
-@pytest.mark.req("A-09")
-def test_behind_a_pooler_a_run_that_finds_the_lock_taken_is_skipped(database: Database, admin: Admin) -> None:
-    session = rows.session(admin)
-    admin.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [ACTIVITY.lock])
-
-    with pooler(database) as dsn:
-        report = unwatched_run(dsn, job(ACTIVITY)).report
-
-    assert (report.outcome, report.batches, report.error) == (Outcome.SKIPPED, 0, None)
-    assert rows.ids(admin, SESSIONS) == {session}
-
-
-@pytest.mark.req("A-09", "A-12")
-def test_behind_a_pooler_nothing_more_is_deleted_once_somebody_else_has_the_lock(
-    database: Database, admin: Admin
-) -> None:
-    sessions = [rows.session(admin, f"2020-01-0{day}") for day in range(1, 4)]
-
-    def on(fact: Fact) -> None:
-        if isinstance(fact, BatchDone):
-            admin.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", [ACTIVITY.lock])
-
-    with pooler(database) as dsn:
-        report = unwatched_run(dsn, job(ACTIVITY, batch_size=1), on=on).report
-
-    assert (report.outcome, report.batches, report.has_more) == (Outcome.STOPPED, 1, True)
-    assert rows.ids(admin, SESSIONS) == set(sessions[1:])
 
 
 @pytest.mark.req("A-09")

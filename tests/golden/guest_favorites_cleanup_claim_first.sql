@@ -1,12 +1,13 @@
-WITH claimed AS MATERIALIZED (
-    SELECT ctid AS address, "id" AS key, "updated_at" AS expiry
+WITH claimed (address, key, expiry) AS MATERIALIZED (
+    SELECT ctid, "id", "updated_at"
       FROM ONLY "favorites"."favorites"
      WHERE "user_id" IS NULL AND "updated_at" OPERATOR(pg_catalog.<) %(cutoff)s AND "updated_at" OPERATOR(pg_catalog.>) '-infinity'
      ORDER BY "updated_at", "id"
      LIMIT 1000
        FOR UPDATE SKIP LOCKED
 )
-SELECT pg_catalog.count(*), pg_catalog.array_agg(address)::text, pg_catalog.array_agg(key)::text,
-       (pg_catalog.array_agg(expiry))[pg_catalog.count(*)]::text,
-       (pg_catalog.array_agg(key))[pg_catalog.count(*)]::text
+SELECT pg_catalog.count(*),
+       pg_catalog.array_agg(address)::pg_catalog.text, pg_catalog.array_agg(key)::pg_catalog.text,
+       (pg_catalog.array_agg(expiry))[pg_catalog.count(*)]::pg_catalog.text,
+       (pg_catalog.array_agg(key))[pg_catalog.count(*)]::pg_catalog.text
   FROM claimed

@@ -22,6 +22,22 @@ Stream = int | IO[str]
 
 PROGRAM = (sys.executable, "-m", "pgretention")
 
+RESULT_KEYS = [
+    "job",
+    "run_id",
+    "outcome",
+    "cutoff",
+    "deleted",
+    "batches",
+    "has_more",
+    "backlog_before",
+    "backlog_after",
+    "backlog_exact",
+    "duration_seconds",
+    "error",
+]
+"""The keys of `run --json` in their order, typed out of the contract."""
+
 CONSOLE_LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ (debug  |info   |warning|error  ) [a-z-]+: .+")
 
 
@@ -68,10 +84,12 @@ class Command:
         """Run the command to its end; further settings and variables by name."""
         return self.end(self.start(*words, **more))
 
-    def start(
-        self, *words: str, stdout: Stream = subprocess.PIPE, stderr: Stream = subprocess.PIPE, **more: str
-    ) -> subprocess.Popen[str]:
+    def start(self, *words: str, **more: str) -> subprocess.Popen[str]:
         """Leave the command running, as the leader of a process group of its own."""
+        return self.start_into(subprocess.PIPE, subprocess.PIPE, *words, **more)
+
+    def start_into(self, stdout: Stream, stderr: Stream, *words: str, **more: str) -> subprocess.Popen[str]:
+        """The same with other streams to write to."""
         process = subprocess.Popen(
             [*PROGRAM, *words],
             stdin=subprocess.DEVNULL,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
+from uuid import UUID
 
 import psycopg
 from psycopg import Connection, sql
@@ -19,14 +20,6 @@ from tests.databases import Database
 
 Node = dict[str, Any]
 
-_NOBODY = "00000000-0000-0000-0000-000000000000"
-_BINDS = {
-    "cutoff": "2021-01-01 00:00:00+00",
-    "after_expiry": "2020-01-01 00:00:00+00",
-    "after_key": _NOBODY,
-    "keys": f"{{{_NOBODY}}}",
-    "addresses": '{"(0,1)"}',
-}
 _PATIENCE = timedelta(minutes=1)
 
 
@@ -55,11 +48,18 @@ def batch_transaction(database: Database) -> Generator[Connection[Any]]:
 def explain_batch(database: Database, policy: Policy, batch_size: int) -> BatchPlans:
     """The three statements of a batch, planned as they are planned when a run executes them."""
     statements = statements_of(database, policy)
+    binds = {
+        "cutoff": "2021-01-01 00:00:00+00",
+        "after_expiry": "2020-01-01 00:00:00+00",
+        "after_key": str(UUID(int=0)),
+        "keys": "{" + ",".join(str(UUID(int=n)) for n in range(batch_size)) + "}",
+        "addresses": "{" + ",".join(f'"({n // 50},{1 + n % 50})"' for n in range(batch_size)) + "}",
+    }
     with batch_transaction(database) as connection:
         return BatchPlans(
-            _explain(connection, statements.claim_first(batch_size)),
-            _explain(connection, statements.claim_next(batch_size)),
-            _explain(connection, statements.delete),
+            _explain(connection, statements.claim_first(batch_size), binds),
+            _explain(connection, statements.claim_next(batch_size), binds),
+            _explain(connection, statements.delete, binds),
         )
 
 
@@ -70,13 +70,13 @@ def nodes(plan: Node) -> Iterator[Node]:
         yield from nodes(child)
 
 
-def _explain(connection: Connection[Any], statement: sql.Composed) -> Node:
+def _explain(connection: Connection[Any], statement: sql.Composed, binds: Mapping[str, str]) -> Node:
     """EXPLAIN itself would plan for the values it is given; only EXECUTE honours plan_cache_mode as a run does."""
     text = statement.as_string(connection)
     names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", text)))
     numbered = re.sub(r"%\((\w+)\)s", lambda name: f"${names.index(name[1]) + 1}", text)
     connection.execute(f"PREPARE batch AS {numbered}".encode(), prepare=False)
-    values = sql.SQL(", ").join(sql.Literal(_BINDS[name]) for name in names)
+    values = sql.SQL(", ").join(sql.Literal(binds[name]) for name in names)
     explain = sql.SQL("EXPLAIN (VERBOSE, FORMAT JSON) EXECUTE batch ({})").format(values)
     row = cast("tuple[list[Node]]", connection.execute(explain).fetchone())
     connection.execute("DEALLOCATE batch")

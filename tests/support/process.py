@@ -1,4 +1,4 @@
-"""A run in a process of its own, which a test may signal or kill: `python -m tests.support.process` and a few words.
+"""A run in a process of its own: `python -m tests.support.process` and a few words.
 
 The words are the connection string, the policy's name and the batch size; the report goes to stdout as JSON.
 """
@@ -17,7 +17,7 @@ from typing import Any, cast
 from pgretention import engine
 from pgretention.clock import SystemClock
 from pgretention.policy import Policy
-from pgretention.stop import Stop, on_signals
+from pgretention.stop import Stop
 from tests.databases import Database
 from tests.support.runs import ACTIVITY, GUESTS, ignore, job
 
@@ -49,32 +49,16 @@ def report_of(process: subprocess.Popen[str]) -> dict[str, Any]:
     return cast("dict[str, Any]", json.loads(out))
 
 
-def ask_to_stop(process: subprocess.Popen[str]) -> None:
-    """Send SIGTERM, and wait until the process has taken notice."""
-    process.terminate()
-    assert process.stdout is not None
-    assert process.stdout.readline() == "stopping\n"
-
-
-class _LoudStop(Stop):
-    def request(self) -> None:
-        super().request()
-        sys.stdout.write("stopping\n")
-        sys.stdout.flush()
-
-
 def _main(dsn: str, name: str, batch_size: str) -> None:
     policy = {policy.name: policy for policy in (ACTIVITY, GUESTS)}[name]
-    stop = _LoudStop()
-    with on_signals(stop):
-        report = engine.run(
-            job(policy, batch_size=int(batch_size)),
-            dsn,
-            run_id=str(os.getpid()),
-            observe=ignore,
-            stop=stop,
-            clock=SystemClock(),
-        )
+    report = engine.run(
+        job(policy, batch_size=int(batch_size)),
+        dsn,
+        run_id=str(os.getpid()),
+        observe=ignore,
+        stop=Stop(),
+        clock=SystemClock(),
+    )
     sys.stdout.write(json.dumps(report.as_json()))
 
 

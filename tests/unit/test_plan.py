@@ -39,10 +39,10 @@ USER_ACTIVITY = catalog(
     table(VIEWS, id="uuid", session_id="uuid"),
     table(EVENTS, id="uuid", session_id="uuid"),
     foreign_keys=(
-        ForeignKey("events_session", EVENTS, ("session_id",), SESSIONS, "RESTRICT"),
-        ForeignKey("views_session", VIEWS, ("session_id",), SESSIONS, "RESTRICT"),
-        ForeignKey("views_event", VIEWS, ("apply_filter_event_id",), EVENTS, "SET NULL"),
-        ForeignKey("events_view", EVENTS, ("property_object_view_id",), VIEWS, "SET NULL"),
+        ForeignKey("events_session", EVENTS, ("session_id",), SESSIONS, ("id",), "RESTRICT"),
+        ForeignKey("views_session", VIEWS, ("session_id",), SESSIONS, ("id",), "RESTRICT"),
+        ForeignKey("views_event", VIEWS, ("apply_filter_event_id",), EVENTS, ("id",), "SET NULL"),
+        ForeignKey("events_view", EVENTS, ("property_object_view_id",), VIEWS, ("id",), "SET NULL"),
     ),
 )
 GUESTS = guest_favorites_cleanup.policy(YEAR)
@@ -110,7 +110,7 @@ def test_a_key_of_any_other_type_is_refused_and_told_which_ones_are_not() -> Non
 def test_the_type_of_the_key_is_that_of_the_column() -> None:
     built = plan.build(GUESTS, catalog(table(GUESTS.root, id="bigint", user_id="uuid", updated_at=INSTANT)))
 
-    assert "%(after_key)s::bigint" in built.claim_next(1).as_string()
+    assert "%(after_key)s::pg_catalog.int8" in built.claim_next(1).as_string()
 
 
 def reasons(policy: Policy, facts: Catalog) -> tuple[str, ...]:
@@ -173,7 +173,7 @@ REFUSED = {
     "a cascade that nobody declared": (
         replace(
             USER_ACTIVITY,
-            foreign_keys=(ForeignKey("next", SESSIONS, ("continues",), SESSIONS, "CASCADE"),),
+            foreign_keys=(ForeignKey("next", SESSIONS, ("continues",), SESSIONS, ("id",), "CASCADE"),),
         ),
         "user_activity.sessions: its foreign key next to user_activity.sessions is ON DELETE CASCADE",
     ),
@@ -192,12 +192,14 @@ REFUSED = {
     "a root that must go before its child": (
         replace(
             USER_ACTIVITY,
-            foreign_keys=(ForeignKey("sessions_event", SESSIONS, ("event_id",), EVENTS, "NO ACTION"),),
+            foreign_keys=(ForeignKey("sessions_event", SESSIONS, ("event_id",), EVENTS, ("id",), "NO ACTION"),),
         ),
         "user_activity.sessions: must be deleted before user_activity.action_events, since its",
     ),
     "children in the wrong order": (
-        replace(USER_ACTIVITY, foreign_keys=(ForeignKey("views_event", VIEWS, ("event_id",), EVENTS, "RESTRICT"),)),
+        replace(
+            USER_ACTIVITY, foreign_keys=(ForeignKey("views_event", VIEWS, ("event_id",), EVENTS, ("id",), "RESTRICT"),)
+        ),
         "user_activity.property_object_views: must be deleted before user_activity.action_events, since",
     ),
 }
@@ -249,8 +251,8 @@ def test_two_children_that_refuse_each_other_s_deletion_are_refused_in_either_or
     cycle = replace(
         USER_ACTIVITY,
         foreign_keys=(
-            ForeignKey("views_event", VIEWS, ("event_id",), EVENTS, "RESTRICT"),
-            ForeignKey("events_view", EVENTS, ("view_id",), VIEWS, "RESTRICT"),
+            ForeignKey("views_event", VIEWS, ("event_id",), EVENTS, ("id",), "RESTRICT"),
+            ForeignKey("events_view", EVENTS, ("view_id",), VIEWS, ("id",), "RESTRICT"),
         ),
     )
     for children in ACTIVITY.children, ACTIVITY.children[::-1]:

@@ -104,7 +104,7 @@ def test_the_longest_name_and_the_longest_retention_are_accepted() -> None:
 
 def test_a_policy_is_a_value_that_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
-        POLICY.retention = timedelta(seconds=1)  # type: ignore[misc]
+        POLICY.retention = timedelta(seconds=1)  # type: ignore[misc]  # ty: ignore[invalid-assignment]
     assert {POLICY, replace(POLICY)} == {POLICY}
 
 

@@ -142,7 +142,7 @@ guest-favorites-cleanup: failed; what is counted here stays deleted
   why       {error.message}
             SQLSTATE 23503, constraint invoices_session_id_fkey
   rows      a, b, c and 2 more; --json lists them all
-  next      delete the rows that the constraint protects, or make their table part of the policy
+  next      decide about the rows that still refer to this batch, or add their table to the policy
 """)
 
 
