@@ -13,6 +13,7 @@ import pytest
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
+from pgretention.policy import Table
 from pgretention.report import BatchDone, Fact, Outcome, RunStarted
 from tests.databases import Database
 from tests.support import rows
@@ -205,6 +206,29 @@ def test_a_child_committed_after_the_claim_took_its_snapshot_goes_with_its_sessi
     assert report.outcome is Outcome.COMPLETED
     assert (report.deleted[str(EVENTS)], report.deleted[str(SESSIONS)]) == (1, 1)
     assert rows.ids(admin, EVENTS) == set()
+
+
+@pytest.mark.req("A-01", "A-18")
+def test_a_foreign_key_that_is_added_during_a_batch_waits_for_its_end_and_takes_nothing_along(
+    database: Database, admin: Admin, guest: Admin, gate: Gate, threads: ThreadPoolExecutor
+) -> None:
+    session = rows.session(admin)
+    admin.execute("CREATE TABLE public.bills (session_id uuid)")
+    admin.execute("INSERT INTO public.bills VALUES (%s)", [session])
+    gate.before_locking(SESSIONS, session)
+    running = threads.submit(unwatched_run, database.worker_dsn, job(ACTIVITY), on=started(gate.close))
+    gate.wait_for()
+    add: LiteralString = """
+        ALTER TABLE public.bills ADD FOREIGN KEY (session_id) REFERENCES user_activity.sessions ON DELETE CASCADE
+    """
+    altering = threads.submit(guest.execute, add)
+    until(lambda: blocked(admin, guest.info.backend_pid))
+    gate.open()
+
+    assert running.result().report.deleted[str(SESSIONS)] == 1
+    with pytest.raises(psycopg.errors.ForeignKeyViolation):
+        altering.result()
+    assert rows.ids(admin, Table("public", "bills"), "session_id") == {session}
 
 
 CLOSE: LiteralString = """
