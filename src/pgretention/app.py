@@ -12,7 +12,7 @@ from pgretention import engine, preview
 from pgretention.clock import SystemClock
 from pgretention.config import ConnectionString, Settings, load
 from pgretention.errors import ConfigurationError, FaultKind
-from pgretention.job import Job, Limits
+from pgretention.job import Job, Limits, Retries
 from pgretention.jobs import activity_retention, guest_favorites_cleanup
 from pgretention.preview import Preview
 from pgretention.report import Outcome, RunError, RunFinished, RunReport
@@ -43,6 +43,7 @@ def assign(settings: Settings) -> dict[str, Assignment]:
                 policy=activity_retention.policy(activity.retention),
                 limits=Limits(activity.batch_size, activity.max_run_duration, activity.max_batches_per_run),
                 schedule=activity.schedule,
+                retries=Retries(times=3),
                 enabled=activity.enabled,
             ),
             _reveal(settings.user_activity_dsn),

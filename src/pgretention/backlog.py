@@ -8,10 +8,10 @@ from typing import cast
 from psycopg import sql
 
 from pgretention import db
-from pgretention.db import Session
 from pgretention.errors import Fault, FaultKind
 from pgretention.plan import Plan
 from pgretention.report import Backlog
+from pgretention.session import Session
 
 MEASURING = timedelta(seconds=2)
 """Counting longer than this would hold back the run it is for; the bound is per statement."""

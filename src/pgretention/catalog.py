@@ -12,8 +12,8 @@ from functools import cache
 from importlib.resources import files
 from typing import cast
 
-from pgretention.db import Connection
 from pgretention.policy import Table
+from pgretention.session import Connection
 
 _RELKINDS = {
     "r": "table",

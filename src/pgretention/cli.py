@@ -102,13 +102,15 @@ def run(options: Options, *, job: str, as_json: bool) -> None:
     """
     app.check_name(job)
     try:
-        assignment = app.assign(options.settings())[job]
+        settings = options.settings()
+        assignment = app.assign(settings)[job]
     except ConfigurationError as error:
         if as_json:
             _show_json(app.refusal(app.default(job).job, FaultKind.CONFIGURATION, "; ".join(error.problems)))
         raise
-    stop = Stop()
-    with on_signals(stop), progress.shown(assignment.job, stopping=lambda: stop.requested) as bar:
+    stop, clock = Stop(), SystemClock()
+    listening = on_signals(stop, grace=settings.shutdown_timeout, clock=clock)
+    with listening, progress.shown(assignment.job, stopping=lambda: stop.requested) as bar:
         level = options.log_level or ("warning" if bar.stream.isatty() else "info")
         log = logs.configure(options.log_format or "console", level, bar.stream)
         report = app.run(assignment, sinks=[log, bar], stop=stop)

@@ -1,4 +1,4 @@
-"""The one door to PostgreSQL: connect, a transaction with its limits, the advisory lock.
+"""A transaction with its limits, and the advisory lock.
 
 Every statement of ours runs inside `transaction`, so that every setting is SET LOCAL and none is left behind on a
 pooled server connection. What the server says about an error is never passed on: see `Fault`.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from math import ceil
 from types import MappingProxyType
@@ -19,68 +18,18 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from pgretention.errors import Fault, FaultKind
-from pgretention.sqlstate import fault_of, fault_of_connecting
+from pgretention.session import Connection, Session
+from pgretention.sqlstate import fault_of, faults
 
-Connection = psycopg.Connection[tuple[object, ...]]
+_COMMITTING = timedelta(seconds=60)
+"""No timeout of the server ends a COMMIT, which may wait for a synchronous standby."""
 
-LOCK_TIMEOUT = timedelta(milliseconds=500)
-"""Below the server's default deadlock_timeout of 1 s: in a deadlock with the application it is we who give way."""
+_LOOK_FOR_CLIENT = "2s"
+"""How long a statement goes on for a client that was killed (client_connection_check_interval, chapter 20.3.2)."""
 
-_CONNECT_TIMEOUT_SECONDS = 10
 _WITH_TRANSACTION_TIMEOUT = 170000
 _IDLE_TIMEOUT = timedelta(seconds=60)
 _NO_SETTINGS: Mapping[LiteralString, str] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """A connection that deletes, and whether a pooler stands between it and its server."""
-
-    connection: Connection
-    pooled: bool
-
-    def cancel(self) -> None:
-        """Ask the server to give up the statement in flight; safe from another thread or a signal handler."""
-        with suppress(psycopg.Error):
-            self.connection.cancel_safe(timeout=2.0)
-
-
-@contextmanager
-def connect(dsn: str, application_name: str) -> Generator[Session]:
-    """A session on the database at `dsn`, a libpq URI or key=value string; closed at the end, whatever happens.
-
-    The connection is in autocommit, so that a transaction is open only where `transaction` opens one. Raises Fault.
-    """
-    try:
-        connection = psycopg.connect(
-            dsn,
-            autocommit=True,
-            application_name=application_name,
-            connect_timeout=_CONNECT_TIMEOUT_SECONDS,
-            client_encoding="UTF8",
-            keepalives=1,
-            keepalives_idle=30,
-            keepalives_interval=10,
-            keepalives_count=3,
-        )
-    except psycopg.Error as error:
-        raise fault_of_connecting(error, dsn) from None
-    except UnicodeError:  # from the look-up of a name such as db..internal
-        raise Fault(FaultKind.CONNECTION, "cannot connect: the host in the connection string is no host name") from None
-    try:
-        with faults():
-            pooled = _behind_a_pooler(connection)
-        if pooled:
-            connection.prepare_threshold = None  # a statement prepared on one server connection is not on the next
-        yield Session(connection, pooled)
-    finally:
-        connection.close()
-
-
-def _behind_a_pooler(connection: Connection) -> bool:
-    """Whether the backend that answers is another than the one named when connecting (design section 3)."""
-    row = connection.execute("SELECT pg_catalog.pg_backend_pid()", prepare=False).fetchone()
-    return row is None or row[0] != connection.info.backend_pid
 
 
 @contextmanager
@@ -94,7 +43,9 @@ def transaction(
     """
     with _opened(session, sql.SQL("WRITE"), statement_timeout, settings) as connection:
         yield connection
+    session.patience.allow(_COMMITTING)
     _commit(connection)
+    session.patience.allow(None)
 
 
 @contextmanager
@@ -104,6 +55,7 @@ def looking(session: Session, statement_timeout: timedelta) -> Generator[Connect
         yield connection
     with faults():
         connection.execute("COMMIT", prepare=False)
+    session.patience.allow(None)
 
 
 @contextmanager
@@ -115,23 +67,30 @@ def _opened(
         try:
             if connection.info.server_version >= _WITH_TRANSACTION_TIMEOUT:
                 settings = {**settings, "transaction_timeout": "0"}  # a role's would end the session, not the batch
-            connection.execute(_opening(statement_timeout, mode, settings), prepare=False)
+            if session.notices:
+                settings = {**settings, "client_connection_check_interval": _LOOK_FOR_CLIENT}
+            session.patience.allow(statement_timeout)
+            connection.execute(_opening(session, statement_timeout, mode, settings), prepare=False)
             yield connection
         except BaseException:
             _roll_back(connection)
+            session.patience.allow(None)
             raise
 
 
-def tighten(connection: Connection, statement_timeout: timedelta) -> None:
+def tighten(session: Session, statement_timeout: timedelta) -> None:
     """Set a shorter statement timeout for what is left of the transaction."""
-    connection.execute(
+    session.patience.allow(statement_timeout)
+    session.connection.execute(
         sql.SQL("SET LOCAL statement_timeout = {}").format(_milliseconds(statement_timeout)), prepare=False
     )
 
 
-def _opening(statement_timeout: timedelta, mode: sql.SQL, settings: Mapping[LiteralString, str]) -> sql.Composed:
+def _opening(
+    session: Session, statement_timeout: timedelta, mode: sql.SQL, settings: Mapping[LiteralString, str]
+) -> sql.Composed:
     values = {
-        "lock_timeout": _milliseconds(LOCK_TIMEOUT),
+        "lock_timeout": _milliseconds(session.lock_timeout),
         "statement_timeout": _milliseconds(statement_timeout),
         "idle_in_transaction_session_timeout": _milliseconds(_IDLE_TIMEOUT),
         "TimeZone": sql.Literal("UTC"),
@@ -194,12 +153,3 @@ def unlock(connection: Connection, name: str) -> None:
         connection.execute(
             "SELECT pg_catalog.pg_advisory_unlock(pg_catalog.hashtextextended(%s, 0::pg_catalog.int8))", [name]
         )
-
-
-@contextmanager
-def faults() -> Generator[None]:
-    """Turn what psycopg raises into a Fault without a word of the server's message."""
-    try:
-        yield
-    except psycopg.Error as error:
-        raise fault_of(error) from None

@@ -53,7 +53,7 @@ class Fault(PgRetentionError):
     """Something that went wrong while talking to the database, in words of our own.
 
     The server's message, DETAIL, HINT and CONTEXT can quote a row, so none of them is kept: only the SQLSTATE and
-    the names of the constraint and the table (F-14, design section 6).
+    the names of the constraint and the table (F-14, design section 6). `table` has its schema with it.
     """
 
     def __init__(
@@ -63,11 +63,13 @@ class Fault(PgRetentionError):
         *,
         sqlstate: str | None = None,
         constraint: str | None = None,
+        table: str | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.sqlstate = sqlstate
         self.constraint = constraint
+        self.table = table
 
 
 class ThrowawayServerError(PgRetentionError):

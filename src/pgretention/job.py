@@ -13,6 +13,10 @@ LARGEST_BATCH = 50_000
 """Root rows; a larger batch holds its locks too long to be called small (A-07)."""
 
 
+LONGEST_WAIT = timedelta(seconds=30)
+"""Between two attempts, before luck has its say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Where a run ends although rows are left, and how much one transaction takes (A-11, F-04).
@@ -34,12 +38,30 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Retries:
+    """How often a run tries again what failed for a passing reason, and after how long (A-16, design section 8).
+
+    Counted anew after every batch that succeeds. The wait begins at `first_wait`, triples each time, and is drawn from
+    half of that to one and a half, so that replicas which failed together do not come back together.
+    """
+
+    times: int = 0
+    first_wait: timedelta = timedelta(seconds=1)
+
+    def wait(self, attempt: int, luck: float) -> timedelta:
+        """How long to wait before attempt `attempt`, from 1; `luck` lies between 0 and 1."""
+        tripled: timedelta = self.first_wait * 3 ** (attempt - 1)
+        return min(tripled, LONGEST_WAIT) * (0.5 + luck)
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What the command line and the worker run: `name` is the policy's."""
 
     policy: Policy
     limits: Limits
     schedule: Schedule
+    retries: Retries = Retries()
     enabled: bool = True
 
     @property

@@ -55,12 +55,14 @@ no such index both are still possible, only dearer (chapter 20.7).
 class Plan:
     """The statements of one policy on one database, with `psycopg` placeholders for what changes in a run.
 
-    `delete` removes one claimed batch and answers one row: a count per table, in delete order.
+    `delete` removes one claimed batch and answers one row: a count per table, in delete order. `declared` are the
+    foreign keys, as (table, name), that cannot refuse it, since it deletes the rows they protect.
     """
 
     policy: Policy
     key_type: str
     delete: sql.Composed
+    declared: frozenset[tuple[str, str]]
 
     def claim_first(self, batch_size: int) -> sql.Composed:
         """Lock up to `batch_size` expired root rows, from the oldest on, skipping those somebody else has locked.
@@ -131,7 +133,14 @@ def build(policy: Policy, catalog: Catalog) -> Plan:
     if reasons:
         raise Refusal(reasons)
     key_type = catalog.tables[policy.root].columns[policy.key]
-    return Plan(policy=policy, key_type=key_type, delete=_delete(policy, key_type))
+    declared = {(child.table, (child.root_key,)) for child in policy.children}
+    keys = [key for key in catalog.foreign_keys if (key.table, key.columns) in declared]
+    return Plan(
+        policy=policy,
+        key_type=key_type,
+        delete=_delete(policy, key_type),
+        declared=frozenset((str(key.table), key.name) for key in keys if key.references == policy.root),
+    )
 
 
 def _claim(policy: Policy, condition: sql.Composed, batch_size: int) -> sql.Composed:

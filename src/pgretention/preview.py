@@ -10,9 +10,9 @@ from math import ceil
 from typing import cast
 
 from pgretention import backlog, catalog, db, plan
-from pgretention.db import Session
 from pgretention.job import Job
 from pgretention.plan import Plan
+from pgretention.session import Session, connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Preview:
 
 def look(job: Job, dsn: str) -> Preview:
     """Read the catalog, the server's clock and the counts; raises Refusal or Fault as a run would end in them."""
-    with db.connect(dsn, f"pgretention/{job.name}/plan") as session:
+    with connect(dsn, f"pgretention/{job.name}/plan") as session:
         with db.looking(session, backlog.MEASURING) as connection:
             statements = plan.build(job.policy, catalog.read(connection, job.policy.tables))
             row = connection.execute(plan.CUTOFF, [job.policy.retention]).fetchone()

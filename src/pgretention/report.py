@@ -75,6 +75,40 @@ class BatchDone:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryAwaited:
+    """A transient fault ended an attempt; the run waits for `wait` and tries again (A-16). `attempt` counts from 1."""
+
+    job: str
+    run_id: str
+    error: RunError
+    attempt: int
+    wait: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResized:
+    """From now on a batch takes another number of root rows; smaller because of `reason`, larger without one."""
+
+    job: str
+    run_id: str
+    batch_size: int
+    reason: FaultKind | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowsKept:
+    """Expired root rows that the database would not delete; this run does not try them again (A-17).
+
+    `error.keys` are the keys where they were found one by one, and empty where a whole batch was left out.
+    """
+
+    job: str
+    run_id: str
+    rows: int
+    error: RunError
+
+
+@dataclass(frozen=True, slots=True)
 class RunReport:
     """What a run did and what is left (A-15): counts of committed deletions only, whatever happened afterwards.
 
@@ -128,4 +162,39 @@ class RunFinished:
     report: RunReport
 
 
-Fact = RunStarted | BatchDone | RunFinished
+class MissReason(StrEnum):
+    """Why a run that was due did not take place."""
+
+    LATE = "late"
+    OVERLAP = "overlap"
+
+
+@dataclass(frozen=True, slots=True)
+class RunScheduled:
+    """The worker waits for the next run of a job: `due` in UTC, `zone` the schedule's IANA name (H-01)."""
+
+    job: str
+    due: datetime
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunsMissed:
+    """Runs that were due did not take place: the process slept for longer than the grace, or the last one was still on.
+
+    `last_due` is the latest of their instants, in UTC.
+    """
+
+    job: str
+    count: int
+    last_due: datetime
+    reason: MissReason
+
+
+RunFact = RunStarted | BatchDone | RetryAwaited | BatchResized | RowsKept | RunFinished
+"""What the engine says."""
+
+HostFact = RunScheduled | RunsMissed
+"""What the worker says between runs."""
+
+Fact = RunFact | HostFact

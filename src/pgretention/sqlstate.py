@@ -6,6 +6,9 @@ says before there is a session only well-known sentences are.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
+
 import psycopg
 
 from pgretention.errors import Fault, FaultKind
@@ -61,7 +64,7 @@ _ADVICE: dict[FaultKind, str] = {
     FaultKind.CONNECTION: "the connection to the database was lost or refused",
     FaultKind.SERIALIZATION: "the server could not serialize the transaction",
     FaultKind.DEADLOCK: "the server broke a deadlock by giving up this transaction",
-    FaultKind.LOCK_TIMEOUT: "somebody else held a lock on a row or table for longer than the lock timeout of 500 ms",
+    FaultKind.LOCK_TIMEOUT: "a lock was held elsewhere for longer than the lock timeout of 500 ms or less",
     FaultKind.STATEMENT_TIMEOUT: "a statement ran into its timeout",
     FaultKind.FOREIGN_KEY: "a foreign key that the policy does not know still refers to one of the rows",
     FaultKind.PRIVILEGE: "the role lacks a privilege; `pgretention schema --role NAME` prints the grants it needs",
@@ -78,12 +81,14 @@ def fault_of(error: psycopg.Error) -> Fault:
         return Fault(kind, f"{type(error).__name__}: {_ADVICE.get(kind, 'the client library gave up')}")
     kind = _KINDS.get(sqlstate, FaultKind.CONNECTION if sqlstate.startswith("08") else FaultKind.DATABASE)
     named = _names_are_the_servers(error.diag)
-    where = f" (table {error.diag.schema_name}.{error.diag.table_name})" if named and error.diag.table_name else ""
+    table = f"{error.diag.schema_name}.{error.diag.table_name}" if named and error.diag.table_name else None
+    where = f" (table {table})" if table else ""
     return Fault(
         kind,
         f"{type(error).__name__}: {_ADVICE[kind]}{where}",
         sqlstate=sqlstate,
         constraint=error.diag.constraint_name if named else None,
+        table=table,
     )
 
 
@@ -111,3 +116,12 @@ def _of_libpq(line: str) -> str:
         return where if where.startswith(_LIBPQ_SAYS) else "the server said more, see its log"
     words = words.strip()
     return where + (words if words.startswith(_SERVER_SAYS) else "the server refused the session, see its log")
+
+
+@contextmanager
+def faults() -> Generator[None]:
+    """Turn what psycopg raises into a Fault without a word of the server's message."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise fault_of(error) from None

@@ -93,7 +93,8 @@ def test_no_error_of_the_server_gives_a_row_away(
 
         ran = run(database, job(policy))
 
-        assert ran.report.outcome is Outcome.FAILED, how
+        left_out = how in {"foreign key", "restrict", "statement timeout"}
+        assert ran.report.outcome is (Outcome.PARTIAL if left_out else Outcome.FAILED), how
         assert ran.report.error is not None
         assert ran.report.error.sqlstate is not None
         assert ran.report.error.kind is not FaultKind.INTERNAL

@@ -16,6 +16,7 @@ from psycopg import Connection, sql
 from pgretention import catalog, db, plan
 from pgretention.plan import Plan
 from pgretention.policy import Policy
+from pgretention.session import connect
 from tests.databases import Database
 
 Node = dict[str, Any]
@@ -39,7 +40,7 @@ def statements_of(database: Database, policy: Policy) -> Plan:
 def batch_transaction(database: Database) -> Generator[Connection[Any]]:
     """A transaction with the limits and planner settings that the engine gives a batch, committed at the end."""
     with (
-        db.connect(database.worker_dsn, "pgretention/alone") as session,
+        connect(database.worker_dsn, "pgretention/alone") as session,
         db.transaction(session, _PATIENCE, plan.PLANNER) as connection,
     ):
         yield connection

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from psycopg import errors
 
-from pgretention.db import LOCK_TIMEOUT
 from pgretention.errors import FaultKind
+from pgretention.session import LOCK_TIMEOUT
 from pgretention.sqlstate import fault_of, fault_of_connecting
 
 

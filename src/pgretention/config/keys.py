@@ -14,6 +14,8 @@ from pgretention.config.values import HostPort, boolean, cron, days, duration, l
 T = TypeVar("T")
 
 _CENTURY: Final = timedelta(days=36500)
+_DAY: Final = timedelta(days=1)
+_HOUR: Final = timedelta(hours=1)
 _WEEK: Final = timedelta(days=7)
 
 
@@ -131,6 +133,23 @@ HTTP_LISTEN: Final[Key[HostPort | None]] = Key(
     "Where the worker serves /metrics, the probes and the status page.",
 )
 
+SHUTDOWN_TIMEOUT: Final = Key(
+    "Host:ShutdownTimeout",
+    timedelta(seconds=25),
+    duration(_HOUR),
+    format_duration,
+    "a duration such as 00:00:25, PT25S or 25s, up to 1 hour",
+    "How long a batch in flight may go on after SIGTERM or Ctrl-C before it is cancelled and rolled back.",
+)
+MISFIRE_GRACE: Final = Key(
+    "Host:MisfireGrace",
+    timedelta(hours=1),
+    duration(_DAY),
+    format_duration,
+    "a duration such as 01:00:00, PT1H or 1h, up to 1 day",
+    "How late the worker still starts a run that was due while it was down or asleep; later ones are missed.",
+)
+
 KEYS: Final[tuple[Key[Any], ...]] = (
     USER_ACTIVITY,
     FAVORITES,
@@ -148,4 +167,6 @@ KEYS: Final[tuple[Key[Any], ...]] = (
     GUEST_ZONE,
     GUEST_DURATION,
     HTTP_LISTEN,
+    SHUTDOWN_TIMEOUT,
+    MISFIRE_GRACE,
 )

@@ -26,11 +26,12 @@ _LAST_NAMES: Final = {
 }
 
 _TOP_SECTIONS: Final = {path: name for path, name in _SECTIONS.items() if ":" not in path}
-_DISTINCTIVE: Final = {path: name for path, name in _TOP_SECTIONS.items() if path != "http"}
+_COMMON: Final = frozenset({"http", "host"})
+_DISTINCTIVE: Final = {path: name for path, name in _TOP_SECTIONS.items() if path not in _COMMON}
 """Sections that are ours even when misspelt; HTTPS__PORT and HTTP_LISTEN are other people's variables."""
 _LONE: Final = {
     FILE_VARIABLE.casefold(): FILE_VARIABLE,
-    **{key.variable.casefold(): key.variable for key in KEYS if not key.path.startswith("Http:")},
+    **{key.variable.casefold(): key.variable for key in KEYS if key.path.partition(":")[0].casefold() not in _COMMON},
 }
 
 

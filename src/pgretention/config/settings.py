@@ -25,6 +25,8 @@ from pgretention.config.keys import (
     GUEST_ZONE,
     HTTP_LISTEN,
     KEYS,
+    MISFIRE_GRACE,
+    SHUTDOWN_TIMEOUT,
     USER_ACTIVITY,
     Key,
 )
@@ -83,6 +85,8 @@ class Settings:
     activity_retention: ActivityRetentionSettings
     guest_favorites: GuestFavoritesSettings
     http_listen: HostPort | None
+    shutdown_timeout: timedelta
+    misfire_grace: timedelta
     values: tuple[EffectiveValue, ...] = field(default=(), repr=False, compare=False)
 
     def effective(self) -> Sequence[EffectiveValue]:
@@ -147,5 +151,7 @@ def _settings(found: Mapping[str, _Found]) -> Settings:
             schedule=Schedule.parse(value(GUEST_CRON), value(GUEST_ZONE)),
         ),
         http_listen=value(HTTP_LISTEN),
+        shutdown_timeout=value(SHUTDOWN_TIMEOUT),
+        misfire_grace=value(MISFIRE_GRACE),
         values=tuple(effective(key) for key in KEYS),
     )

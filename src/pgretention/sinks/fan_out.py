@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from pgretention.report import Fact, RunFinished
+from pgretention.report import Fact, RunFinished, RunScheduled, RunsMissed
 from pgretention.sinks import logs
 
 Sink = Callable[[Fact], None]
@@ -19,24 +19,35 @@ def fan_out(sinks: Iterable[Sink]) -> Sink:
     ended, so that a gauge is set and a progress bar closed.
     """
     told = tuple(sinks)
-    complained: set[tuple[int, str]] = set()
+    complained: set[tuple[int, str | None]] = set()
 
     def observe(fact: Fact) -> None:
-        run = fact.report if isinstance(fact, RunFinished) else fact
+        job, run_id = _about(fact)
         for place, sink in enumerate(told):
             try:
                 sink(fact)
             except Exception as error:  # noqa: BLE001  whatever a sink does wrong, the run goes on
-                if (place, run.run_id) not in complained:
-                    complained.add((place, run.run_id))
-                    _complain(sink, error, job=run.job, run_id=run.run_id)
+                if (place, run_id) not in complained:
+                    complained.add((place, run_id))
+                    _complain(sink, error, job=job, run_id=run_id)
         if isinstance(fact, RunFinished):
-            complained.difference_update([(place, run.run_id) for place in range(len(told))])
+            complained.difference_update([(place, run_id) for place in range(len(told))])
 
     return observe
 
 
-def _complain(sink: Sink, error: Exception, *, job: str, run_id: str) -> None:
+def _about(fact: Fact) -> tuple[str, str | None]:
+    """The job and, where there is one, the run."""
+    match fact:
+        case RunFinished(report):
+            return report.job, report.run_id
+        case RunScheduled() | RunsMissed():
+            return fact.job, None
+        case _:
+            return fact.job, fact.run_id
+
+
+def _complain(sink: Sink, error: Exception, *, job: str, run_id: str | None) -> None:
     name = getattr(sink, "__qualname__", type(sink).__qualname__)
     with suppress(Exception):  # the log itself may be what is broken
         logs.logger().error("sink failed", job=job, run_id=run_id, sink=name, error_type=type(error).__qualname__)

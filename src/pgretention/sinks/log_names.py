@@ -12,7 +12,7 @@ from typing import Final
 
 from pgretention.jobs import activity_retention, guest_favorites_cleanup
 
-DEBUG, INFO, ERROR = 10, 20, 40
+DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,14 @@ class LogNames:
     skipped: Line
     refused: Line
     failed: Line
+    retry: Line
+    resized: Line
+    kept: Line
+
+
+SCHEDULED: Final = Line("scheduled", INFO, {"next_run": "due_local", "next_run_utc": "due", "zone": "zone"})
+MISSED: Final = Line("missed", WARNING, {"count": "count", "last_due": "last_due", "reason": "reason"})
+"""What the worker says between runs, the same for every job."""
 
 
 def of(job: str) -> LogNames:
@@ -47,7 +55,8 @@ def _same(*fields: str) -> dict[str, str]:
 
 
 _COUNTS: Final = {"deleted_{table}": "deleted"}
-_ERROR: Final = _same("error", "kind", "sqlstate", "constraint", "batch_index", "batch_ids", "batch_ids_left_out")
+_WHY: Final = _same("error", "kind", "sqlstate", "constraint")
+_ERROR: Final = _WHY | _same("batch_index", "batch_ids", "batch_ids_left_out")
 
 DEFAULT: Final = LogNames(
     started=Line(
@@ -64,6 +73,9 @@ DEFAULT: Final = LogNames(
     skipped=Line("skipped", INFO, _same("run_id", "reason")),
     refused=Line("refused", ERROR, _same("run_id", "kind", "reasons")),
     failed=Line("failed", ERROR, _same("run_id", "outcome") | _ERROR | _COUNTS | _same("batches", "duration")),
+    retry=Line("retry", WARNING, _same("run_id", "attempt", "wait") | _WHY),
+    resized=Line("batch size", INFO, _same("run_id", "batch_size", "reason")),
+    kept=Line("rows kept", WARNING, _same("run_id", "rows", "batch_ids") | _WHY),
 )
 """For a job whose specification names no events of its own."""
 
@@ -74,9 +86,13 @@ _ACTIVITY: Final = LogNames(
     skipped=DEFAULT.skipped,
     refused=DEFAULT.refused,
     failed=DEFAULT.failed,
+    retry=DEFAULT.retry,
+    resized=DEFAULT.resized,
+    kept=DEFAULT.kept,
 )
 
 _GUEST_RUN: Final = {"jobRunId": "run_id"}
+_GUEST_WHY: Final = {"exception": "error"} | _same("kind", "sqlstate", "constraint")
 _GUEST_TOTALS: Final = {"deletedTotal": "deleted_total", "batches": "batches", "durationMs": "duration_ms"}
 _GUEST: Final = LogNames(
     started=Line("job started", INFO, _GUEST_RUN | {"cutoff": "cutoff", "RetentionDays": "retention_days"}),
@@ -97,17 +113,14 @@ _GUEST: Final = LogNames(
         ERROR,
         _GUEST_RUN
         | _same("outcome")
-        | {
-            "batchNo": "batch_index",
-            "exception": "error",
-            "kind": "kind",
-            "sqlstate": "sqlstate",
-            "constraint": "constraint",
-            "batchIds": "batch_ids",
-            "batchIdsLeftOut": "batch_ids_left_out",
-        }
+        | {"batchNo": "batch_index"}
+        | _GUEST_WHY
+        | {"batchIds": "batch_ids", "batchIdsLeftOut": "batch_ids_left_out"}
         | _GUEST_TOTALS,
     ),
+    retry=Line("job retry", WARNING, _GUEST_RUN | _same("attempt", "wait") | _GUEST_WHY),
+    resized=Line("batch size", INFO, _GUEST_RUN | {"batchSize": "batch_size", "reason": "reason"}),
+    kept=Line("rows kept", WARNING, _GUEST_RUN | {"rows": "rows", "batchIds": "batch_ids"} | _GUEST_WHY),
 )
 
 _BY_JOB: Final = {activity_retention.NAME: _ACTIVITY, guest_favorites_cleanup.NAME: _GUEST}

@@ -11,18 +11,37 @@ import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TextIO, assert_never
+from zoneinfo import ZoneInfo
 
 from pgretention.clock import Clock, SystemClock
 from pgretention.config import format_duration
 from pgretention.errors import ConfigurationError
-from pgretention.report import BatchDone, Fact, Outcome, RunFinished, RunReport, RunStarted
+from pgretention.report import (
+    BatchDone,
+    BatchResized,
+    Fact,
+    Outcome,
+    RetryAwaited,
+    RowsKept,
+    RunError,
+    RunFinished,
+    RunReport,
+    RunScheduled,
+    RunsMissed,
+    RunStarted,
+)
 from pgretention.sinks import log_lines, log_names
 from pgretention.sinks.log_names import Line, LogNames
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
-LEVELS: Final = {"debug": log_names.DEBUG, "info": log_names.INFO, "warning": 30, "error": log_names.ERROR}
+LEVELS: Final = {
+    "debug": log_names.DEBUG,
+    "info": log_names.INFO,
+    "warning": log_names.WARNING,
+    "error": log_names.ERROR,
+}
 
 MOST_KEYS: Final = 1000
 """Keys of a failed batch that one line names; more would be cut off somewhere on their way to a reader."""
@@ -92,6 +111,16 @@ class LogSink:
                 _write(fact.job, log_names.of(fact.job).started, _started(fact))
             case BatchDone():
                 _write(fact.job, log_names.of(fact.job).batch, _batch(fact))
+            case RetryAwaited():
+                _write(fact.job, log_names.of(fact.job).retry, _retry(fact))
+            case BatchResized():
+                _write(fact.job, log_names.of(fact.job).resized, _resized(fact))
+            case RowsKept():
+                _write(fact.job, log_names.of(fact.job).kept, _kept(fact))
+            case RunScheduled():
+                _write(fact.job, log_names.SCHEDULED, _scheduled(fact))
+            case RunsMissed():
+                _write(fact.job, log_names.MISSED, _missed(fact))
             case RunFinished(report):
                 _write(report.job, _last_line(log_names.of(report.job), report.outcome), _finished(report))
             case _:
@@ -154,9 +183,44 @@ def _batch(fact: BatchDone) -> dict[str, object]:
     }
 
 
+def _retry(fact: RetryAwaited) -> dict[str, object]:
+    return {"run_id": fact.run_id, "attempt": fact.attempt, "wait": fact.wait} | _why(fact.error)
+
+
+def _resized(fact: BatchResized) -> dict[str, object]:
+    reason = fact.reason.value if fact.reason else None
+    return {"run_id": fact.run_id, "batch_size": fact.batch_size, "reason": reason}
+
+
+def _kept(fact: RowsKept) -> dict[str, object]:
+    return {"run_id": fact.run_id, "rows": fact.rows} | _why(fact.error)
+
+
+def _scheduled(fact: RunScheduled) -> dict[str, object]:
+    # As text, since an instant is logged in UTC and this one is to be read on the wall.
+    local = fact.due.astimezone(ZoneInfo(fact.zone)).isoformat(timespec="seconds")
+    return {"due": fact.due, "due_local": local, "zone": fact.zone}
+
+
+def _missed(fact: RunsMissed) -> dict[str, object]:
+    return {"count": fact.count, "last_due": fact.last_due, "reason": fact.reason.value}
+
+
+def _why(error: RunError | None) -> dict[str, object]:
+    keys = error.keys if error else ()
+    return {
+        "kind": error.kind.value if error else None,
+        "sqlstate": error.sqlstate if error else None,
+        "constraint": error.constraint if error else None,
+        "error": error.message if error else None,
+        "batch_index": error.batch if error else None,
+        "batch_ids": list(keys[:MOST_KEYS]),
+        "batch_ids_left_out": len(keys) - MOST_KEYS if len(keys) > MOST_KEYS else None,
+    }
+
+
 def _finished(report: RunReport) -> dict[str, object]:
     error, left = report.error, report.backlog_after
-    keys = error.keys if error else ()
     return {
         "run_id": report.run_id,
         "outcome": report.outcome.value,
@@ -170,11 +234,4 @@ def _finished(report: RunReport) -> dict[str, object]:
         "backlog_exact": left.exact if left else None,
         "reason": "another run holds the lock",
         "reasons": error.message if error else None,
-        "kind": error.kind.value if error else None,
-        "sqlstate": error.sqlstate if error else None,
-        "constraint": error.constraint if error else None,
-        "error": error.message if error else None,
-        "batch_index": error.batch if error else None,
-        "batch_ids": list(keys[:MOST_KEYS]),
-        "batch_ids_left_out": len(keys) - MOST_KEYS if len(keys) > MOST_KEYS else None,
-    }
+    } | _why(error)

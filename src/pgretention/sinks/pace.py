@@ -8,7 +8,20 @@ from typing import assert_never
 
 from pgretention.config import format_duration
 from pgretention.job import Job
-from pgretention.report import Backlog, BatchDone, Fact, Outcome, RunFinished, RunReport, RunStarted
+from pgretention.report import (
+    Backlog,
+    BatchDone,
+    BatchResized,
+    Fact,
+    Outcome,
+    RetryAwaited,
+    RowsKept,
+    RunFinished,
+    RunReport,
+    RunScheduled,
+    RunsMissed,
+    RunStarted,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +48,8 @@ class Seen:
                 return replace(self, rows=self.rows + fact.deleted.get(root, 0), batches=fact.index, latest=now)
             case RunFinished(report):
                 return replace(self, rows=report.deleted.get(root, 0), batches=report.batches, report=report)
+            case RetryAwaited() | BatchResized() | RowsKept() | RunScheduled() | RunsMissed():
+                return self
         assert_never(fact)
 
 

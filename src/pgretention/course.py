@@ -1,0 +1,123 @@
+"""A run as it stands: what it is made of, what it has done so far, and the report that becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from pgretention.batch import Batch, Target
+from pgretention.clock import Clock
+from pgretention.job import Job
+from pgretention.report import Backlog, BatchDone, Fact, Outcome, RowsKept, RunError, RunReport
+from pgretention.stop import Stop
+from pgretention.window import Window
+
+Observe = Callable[[Fact], None]
+
+_STATEMENT = timedelta(minutes=1)
+"""The longest a single statement of a batch may take, where the run has more time than that left."""
+
+_NAMED = 1000
+"""Rows left out whose keys the report names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ends, short of what it had to leave out."""
+
+    outcome: Outcome
+    error: RunError | None = None
+
+
+@dataclass(slots=True)
+class Course:
+    """Everything a run is made of, so that its steps need not pass it around; `deadline` is the clock's monotonic.
+
+    `attempts` counts failed ones in a row, of those that may be tried again.
+    """
+
+    job: Job
+    run_id: str
+    observe: Observe
+    stop: Stop
+    clock: Clock
+    deadline: float
+    window: Window = field(init=False)
+    target: Target | None = None
+    before: Backlog | None = None
+    after: Backlog | None = None
+    attempts: int = 0
+    batches: int = 0
+    _deleted: dict[str, int] = field(init=False)
+    _kept: int = 0
+    _kept_because: RunError | None = None
+
+    def __post_init__(self) -> None:
+        self._deleted = {str(table): 0 for table in self.job.policy.tables}
+        self.window = Window(self.job.limits.batch_size, self.job.limits.max_batches)
+
+    @property
+    def cutoff(self) -> datetime | None:
+        """The one instant before which rows are expired, once it is read."""
+        return self.target.cutoff if self.target else None
+
+    def time_left(self) -> timedelta:
+        """Until MaxRunDuration is over; negative afterwards."""
+        return timedelta(seconds=self.deadline - self.clock.monotonic())
+
+    def time_for(self, rows: int) -> timedelta:
+        """How long a statement over so many root rows may take.
+
+        As long as nothing is deleted, one that is too slow has to leave time for a smaller one.
+        """
+        left = self.time_left()
+        return min(_STATEMENT, left if self.batches or rows == 1 else left / 4)
+
+    @property
+    def too_short(self) -> bool:
+        """Whether there is less time left than a single row may take."""
+        return self.time_for(1) < _STATEMENT
+
+    def add(self, batch: Batch, took: timedelta) -> None:
+        """A batch is committed."""
+        self.batches += 1
+        for table, rows in batch.deleted.items():
+            self._deleted[table] += rows
+        self.observe(BatchDone(self.job.name, self.run_id, self.batches, batch.deleted, took))
+
+    def keep(self, rows: int, error: RunError) -> None:
+        """Rows stay although they are expired; the first reason stands for all, the keys are put together."""
+        known = self._kept_because or replace(error, keys=(), batch=None)
+        self._kept += rows
+        self._kept_because = replace(known, keys=(*known.keys, *error.keys)[:_NAMED])
+        self.observe(RowsKept(self.job.name, self.run_id, rows, error))
+
+    def report(self, ending: Ending, duration: timedelta) -> RunReport:
+        """The result; a limit or a stop that came when nothing was left to do is a completed run (design section 1).
+
+        A run that had to leave rows out is partial, whatever ended it short of a failure.
+        """
+        outcome, error = ending.outcome, ending.error
+        ended_early = outcome in {Outcome.LIMIT_REACHED, Outcome.STOPPED}
+        if ended_early and self.after is not None and self.after.exact and self.after.rows == 0:
+            outcome, ended_early = Outcome.COMPLETED, False
+        if self._kept_because is not None and outcome not in {Outcome.FAILED, Outcome.REFUSED}:
+            rows = f"{self._kept:,} expired row{' stays' if self._kept == 1 else 's stay'}"
+            outcome, error = (
+                Outcome.PARTIAL,
+                replace(self._kept_because, message=f"{rows}: {self._kept_because.message}"),
+            )
+        return RunReport(
+            job=self.job.name,
+            run_id=self.run_id,
+            outcome=outcome,
+            cutoff=self.cutoff,
+            deleted=dict(self._deleted),
+            batches=self.batches,
+            has_more=ended_early,
+            backlog_before=self.before,
+            backlog_after=self.after,
+            duration=duration,
+            error=error,
+        )

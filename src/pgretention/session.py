@@ -1,0 +1,194 @@
+"""A session with PostgreSQL: how it is opened, what stands at the other end, and when it is given up."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import cast
+
+import psycopg
+
+from pgretention.errors import Fault, FaultKind
+from pgretention.sqlstate import fault_of_connecting, faults
+
+Connection = psycopg.Connection[tuple[object, ...]]
+
+LOCK_TIMEOUT = timedelta(milliseconds=500)
+"""The longest wait for a lock: half of the server's default deadlock_timeout, and never more than half of its own."""
+
+_CONNECT_TIMEOUT_SECONDS = 10
+_GREETING = timedelta(seconds=10)
+
+_SILENCE = timedelta(seconds=15)
+"""How much later than its own timeout a server may answer before it is taken for dead."""
+
+_WITH_IDLE_SESSION_TIMEOUT = 140000
+
+
+class _Patience:
+    """Hangs up on a server that is silent for much longer than what it was asked for may take.
+
+    Timeouts are the server's business; this is for one that is frozen, or for a line that is dead without a word. It
+    counts seconds in which this process was awake, so that one that was suspended does not blame its server.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._allowed: timedelta | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="patience", daemon=True)
+        self._thread.start()
+
+    def allow(self, answer: timedelta | None) -> None:
+        """From now on an answer may take that long and some; with None nothing is awaited."""
+        self._allowed = None if answer is None else answer + _SILENCE  # a new object each time: see _watch
+
+    def end(self) -> None:
+        """Watch no longer."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        watched, silent = self._allowed, timedelta(0)
+        while not self._over.wait(1.0):
+            allowed = self._allowed
+            if allowed is None or allowed is not watched:
+                watched, silent = allowed, timedelta(0)
+                continue
+            silent += timedelta(seconds=1)
+            if silent > allowed:
+                _hang_up(self._connection)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A connection that deletes, and what was found out about its server when it was opened.
+
+    `pooled`: a pooler stands in between. `lock_timeout`: how long to wait for a lock. `notices`: the server can look
+    now and then whether its client is still there.
+    """
+
+    connection: Connection
+    pooled: bool
+    lock_timeout: timedelta
+    notices: bool
+    patience: _Patience
+
+    def cancel(self) -> None:
+        """Ask the server to give up the statement in flight; safe from another thread or a signal handler."""
+        with suppress(psycopg.Error):
+            self.connection.cancel_safe(timeout=2.0)
+
+    def hang_up(self) -> None:
+        """Cut the line to a server that does not answer; whoever waits on it gets a Fault, from any thread."""
+        _hang_up(self.connection)
+
+
+def _hang_up(connection: Connection) -> None:
+    with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(connection.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def connect(dsn: str, application_name: str, *, given_up: Callable[[], bool] = lambda: False) -> Generator[Session]:
+    """A session on the database at `dsn`, a libpq URI or key=value string; closed at the end, whatever happens.
+
+    The connection is in autocommit, so that a transaction is open only where `transaction` opens one. `given_up` is
+    asked again and again while there is no answer yet. Raises Fault.
+    """
+    try:
+        connection = _dial(dsn, application_name, given_up)
+    except psycopg.Error as error:
+        raise fault_of_connecting(error, dsn) from None
+    except UnicodeError:  # from the look-up of a name such as db..internal
+        raise Fault(FaultKind.CONNECTION, "cannot connect: the host in the connection string is no host name") from None
+    patience = _Patience(connection)
+    patience.allow(_GREETING)
+    try:
+        with faults():
+            session = _greet(connection, patience)
+        patience.allow(None)
+        yield session
+    finally:
+        patience.end()
+        connection.close()
+
+
+def _dial(dsn: str, application_name: str, given_up: Callable[[], bool]) -> Connection:
+    """Connect in a thread of its own, since libpq tries host after host and hears nothing of a stop meanwhile."""
+    answer: queue.SimpleQueue[Connection | Exception] = queue.SimpleQueue()
+    nobody_waits = threading.Event()
+
+    def dial() -> None:
+        try:
+            connection = psycopg.connect(
+                dsn,
+                autocommit=True,
+                application_name=application_name,
+                connect_timeout=_CONNECT_TIMEOUT_SECONDS,
+                client_encoding="UTF8",
+                keepalives=1,
+                keepalives_idle=30,
+                keepalives_interval=10,
+                keepalives_count=3,
+                tcp_user_timeout=60_000,
+            )
+        except Exception as error:  # noqa: BLE001  it is raised where somebody waits for it
+            answer.put(error)
+            return
+        if nobody_waits.is_set():
+            connection.close()
+        answer.put(connection)
+
+    threading.Thread(target=dial, name="dial", daemon=True).start()
+    while True:
+        try:
+            got = answer.get(timeout=0.1)
+        except queue.Empty:
+            if given_up():
+                nobody_waits.set()
+                raise Fault(FaultKind.CANCELLED, "stopped while connecting") from None
+            continue
+        if isinstance(got, Exception):
+            raise got
+        return got
+
+
+def _greet(connection: Connection, patience: _Patience) -> Session:
+    """Find out what stands at the other end.
+
+    A pooler answers with another backend than the one named when connecting (design section 3). Waiting for a lock
+    ends before the server looks for deadlocks: in one with the application it is we who give way.
+    """
+    row = connection.execute(
+        "SELECT pg_catalog.pg_backend_pid(), pg_catalog.date_part("
+        "'epoch', pg_catalog.current_setting('deadlock_timeout')::pg_catalog.interval)",
+        prepare=False,
+    ).fetchone()
+    pid, deadlock_timeout = cast("tuple[int, float]", row)
+    pooled = pid != connection.info.backend_pid
+    if pooled:
+        connection.prepare_threshold = None  # a statement prepared on one server connection is not on the next
+    elif connection.info.server_version >= _WITH_IDLE_SESSION_TIMEOUT:
+        connection.execute("SET idle_session_timeout = 0", prepare=False)  # between attempts a run may wait for longer
+    lock_timeout = min(LOCK_TIMEOUT, timedelta(seconds=deadlock_timeout) / 2)
+    return Session(connection, pooled, lock_timeout, _notices(connection), patience)
+
+
+def _notices(connection: Connection) -> bool:
+    """Whether the server can look if its client is still there, which depends on the system it runs on."""
+    try:
+        connection.execute(
+            "SELECT pg_catalog.set_config('client_connection_check_interval', '1000', true)", prepare=False
+        )
+    except psycopg.DatabaseError:
+        if connection.closed:
+            raise
+        return False
+    return True
