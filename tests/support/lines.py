@@ -25,18 +25,21 @@ class Loses(Enum):
 class Line:
     """Hands on every byte both ways, until it is cut.
 
-    It stalls, once, at a request that holds the bytes `stalls_at`, or with none of them as soon as somebody calls. It
+    It stalls, once, at a request that holds the bytes `stalls_at`, or with none of them as soon as somebody calls, and
+    not before one that held `stalls_after`. It
     loses the COMMIT of the batch numbered `at_batch`, from 1, or the server's answer to it, and is cut then.
     """
 
-    def __init__(self, database: Database, loses: Loses, at_batch: int, stalls_at: bytes | None) -> None:
+    def __init__(
+        self, database: Database, loses: Loses, at_batch: int, stalls_at: bytes | None, stalls_after: bytes
+    ) -> None:
         server = database.server
         self._server = (server.host, server.port)
         self._loses = loses
         self._at_batch = at_batch
         self._listener = socket.create_server((server.host, 0))
         self._wake, self._alarm = socket.socketpair()
-        self._stalls_at = stalls_at
+        self._stalls_at, self._stalls_after = stalls_at, stalls_after
         self._stalled, self._goes_on = threading.Event(), threading.Event()
         self._door = threading.Thread(target=self._accept, name="line")
         port = self._listener.getsockname()[1]
@@ -77,14 +80,15 @@ class Line:
         self._goes_on.wait()
 
     def _hand_on(self, client: socket.socket, server: socket.socket) -> None:
-        batches, lost = 0, False
+        batches, lost, armed = 0, False, False
         while True:
             ready, _, _ = select.select([client, server, self._alarm], [], [])
             if self._alarm in ready:
                 return
             if client in ready:
                 asked = client.recv(65536)
-                if self._stalls_at and self._stalls_at in asked:
+                armed = armed or self._stalls_after in asked
+                if self._stalls_at and armed and self._stalls_at in asked:
                     self._stall()
                 batches += b"DELETE FROM" in asked
                 lost = batches == self._at_batch and b"COMMIT\0" in asked
@@ -100,10 +104,14 @@ class Line:
 
 @contextmanager
 def line(
-    database: Database, loses: Loses = Loses.NOTHING, at_batch: int = 0, stalls_at: bytes | None = None
+    database: Database,
+    loses: Loses = Loses.NOTHING,
+    at_batch: int = 0,
+    stalls_at: bytes | None = None,
+    stalls_after: bytes = b"",
 ) -> Generator[Line]:
     """A line for one connection as the worker's role."""
-    drawn = Line(database, loses, at_batch, stalls_at)
+    drawn = Line(database, loses, at_batch, stalls_at, stalls_after)
     try:
         yield drawn
     finally:
