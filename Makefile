@@ -4,6 +4,10 @@ PYTHON ?= python3
 # Processes the tests run in; ARGS are handed on to pytest, as in: make test ARGS="-k watchdog".
 WORKERS ?= 2
 ARGS ?=
+# How long the torture lasts, what it decides by (nothing: another seed each time) and on which major version.
+MINUTES ?= 5
+SEED ?=
+SERVER ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +19,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check format conformance lock clean bench-snapshot
+.PHONY: help venv demo test torture check format conformance lock clean bench-snapshot
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -29,6 +33,9 @@ demo: venv ## see it at work on a throw-away PostgreSQL with made-up data
 
 test: venv ## run all tests, on every PostgreSQL found here
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+torture: venv ## kill, cut and restart everything for MINUTES=5 and prove that nothing is lost (SEED=n repeats one)
+	$(BIN)/python -m tests.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(SERVER),--server $(SERVER))
 
 check: venv ## look for mistakes without running anything: lint, format, types, import order
 	$(BIN)/ruff check

@@ -24,6 +24,9 @@ from pgretention.sqlstate import fault_of, faults
 _COMMITTING = timedelta(seconds=60)
 """No timeout of the server ends a COMMIT, which may wait for a synchronous standby."""
 
+_HARDLY = timedelta(milliseconds=10)
+"""Long enough for locks that last a moment, such as those on the end of a file."""
+
 _LOOK_FOR_CLIENT = "2s"
 """How long a statement goes on for a client that was killed (client_connection_check_interval, chapter 20.3.2)."""
 
@@ -79,10 +82,17 @@ def _opened(
 
 
 def tighten(session: Session, statement_timeout: timedelta) -> None:
-    """Set a shorter statement timeout for what is left of the transaction."""
+    """Set shorter timeouts for what is left of a transaction that holds row locks by now.
+
+    In a deadlock the server gives up whoever has waited for longest when it looks, and that can be the application,
+    if it began to wait for us before we began to wait for it. So whoever holds rows hardly waits at all.
+    """
     session.patience.allow(statement_timeout)
     session.connection.execute(
-        sql.SQL("SET LOCAL statement_timeout = {}").format(_milliseconds(statement_timeout)), prepare=False
+        sql.SQL("SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = {}").format(
+            _milliseconds(statement_timeout), _milliseconds(min(_HARDLY, session.lock_timeout))
+        ),
+        prepare=False,
     )
 
 

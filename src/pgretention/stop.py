@@ -94,6 +94,12 @@ def on_signals(stop: Stop, *, grace: timedelta, clock: Clock) -> Generator[None]
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def ignore_signals() -> None:
+    """For a command that has told its result and is about to end: nothing may change its exit code any more."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _listen(stop: Stop, over: threading.Event, grace: timedelta, clock: Clock) -> None:
     due: float | None = None
     cancelled = 0

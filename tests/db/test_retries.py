@@ -26,6 +26,7 @@ from tests.support.triggers import on_delete
 Admin = Connection[TupleRow]
 
 TOUCH: LiteralString = "UPDATE user_activity.action_events SET event_type = 'x' WHERE session_id = %s"
+VISIT: LiteralString = "UPDATE user_activity.property_object_views SET ended_at = now() WHERE session_id = %s"
 LOCK = "job:scheduled:activity-retention"
 
 
@@ -235,6 +236,30 @@ def test_a_run_waits_for_a_lock_at_most_half_as_long_as_the_server_waits_before_
 
     assert one(admin, "SELECT lock_timeout <= deadlock_timeout / 2 AND lock_timeout > '0' FROM public.seen") is True
     assert one(admin, "SELECT deadlock_timeout = %s::interval FROM public.seen", deadlock_timeout) is True
+
+
+@pytest.mark.req("A-19")
+def test_a_run_that_holds_rows_gives_way_to_an_application_that_already_waits_for_them(
+    database: Database, admin: Admin, gate: Gate, threads: ThreadPoolExecutor
+) -> None:
+    """The application looks for deadlocks a second after it began to wait, long before the run began to."""
+    (session,) = old_sessions(admin, 1)
+    gate.before_deleting(EVENTS)
+    application = database.connect()
+    application.execute("BEGIN")
+    running = threads.submit(unwatched_run, database.worker_dsn, patient())
+    gate.wait_for()
+    application.execute(VISIT, [session])
+    pid = application.info.backend_pid
+    with ThreadPoolExecutor(1) as others:
+        adding = others.submit(rows.event, application, session)
+        until(lambda: blocked(admin, pid))
+        gate.open()
+
+        adding.result()  # raises if it is the victim
+    application.execute("COMMIT")
+
+    assert running.result().report.outcome in {Outcome.COMPLETED, Outcome.PARTIAL}
 
 
 @pytest.mark.req("H-04")

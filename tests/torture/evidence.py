@@ -1,0 +1,164 @@
+"""What the witnesses and the tables show: each check is a query for what must not be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from tests.databases import WORKER
+from tests.torture.stage import RELATIONS
+
+Admin = Connection[TupleRow]
+
+SHOWN = 5
+"""Rows that a finding names."""
+
+DELETABLE = """
+    SELECT format('%%s %%s: guard %%s, expiry %%s, deleted at %%s by %%s', relation, id, guarded, expiry, at, run)
+      FROM witness.gone
+     WHERE by = %(worker)s AND id = root
+       AND (guarded AND isfinite(expiry) AND expiry < at - interval '365 days') IS NOT TRUE
+"""
+"""1. A row was deleted that was not expired by its last committed state, or that its guard protected."""
+
+NOTED = """
+    SELECT format('{0} %%s was there and is gone, and nobody saw it go', id) FROM (
+        SELECT id FROM witness.born WHERE relation = '{0}'
+        EXCEPT (SELECT id FROM witness.gone WHERE relation = '{0}' UNION ALL SELECT id FROM {0})) AS missing
+    UNION ALL
+    SELECT format('{0} %%s is there and should not be', id) FROM (
+        SELECT id FROM {0}
+        EXCEPT (SELECT id FROM witness.born WHERE relation = '{0}'
+                EXCEPT SELECT id FROM witness.gone WHERE relation = '{0}')) AS risen
+"""
+"""1. The tables hold exactly what was committed and not seen to be deleted."""
+
+HALVES = """
+    SELECT format('%%s %%s is still there, its session %%s is gone', child.relation, child.id, child.root)
+      FROM witness.born child JOIN witness.gone parent
+           ON parent.relation = 'user_activity.sessions' AND parent.id = child.root
+      LEFT JOIN witness.gone went ON went.relation = child.relation AND went.id = child.id
+     WHERE child.id <> child.root AND went.id IS NULL
+    UNION ALL
+    SELECT format('%%s %%s was deleted, its session %%s was not in the same transaction',
+                  child.relation, child.id, child.root)
+      FROM witness.gone child
+      LEFT JOIN witness.gone parent
+           ON parent.relation = 'user_activity.sessions' AND parent.id = child.root AND parent.xid = child.xid
+     WHERE child.id <> child.root AND parent.id IS NULL
+"""
+"""2. A session goes with all its children in one transaction, and no child goes without its session."""
+
+DANGLING = """
+    SELECT format('event %%s refers to session %%s, which is gone', e.id, e.session_id)
+      FROM user_activity.action_events e LEFT JOIN user_activity.sessions s ON s.id = e.session_id
+     WHERE s.id IS NULL
+    UNION ALL
+    SELECT format('view %%s refers to session %%s, which is gone', v.id, v.session_id)
+      FROM user_activity.property_object_views v LEFT JOIN user_activity.sessions s ON s.id = v.session_id
+     WHERE s.id IS NULL
+    UNION ALL
+    SELECT format('event %%s refers to view %%s, which is gone', e.id, e.property_object_view_id)
+      FROM user_activity.action_events e
+      LEFT JOIN user_activity.property_object_views v ON v.id = e.property_object_view_id
+     WHERE e.property_object_view_id IS NOT NULL AND v.id IS NULL
+    UNION ALL
+    SELECT format('view %%s refers to event %%s, which is gone', v.id, v.apply_filter_event_id)
+      FROM user_activity.property_object_views v
+      LEFT JOIN user_activity.action_events e ON e.id = v.apply_filter_event_id
+     WHERE v.apply_filter_event_id IS NOT NULL AND e.id IS NULL
+"""
+"""2. Nothing refers to what is gone, in both directions of the SET NULL pair."""
+
+REFERENCES = """
+    SELECT format('%%s %%s has lost its reference to %%s, which is still there', b.relation, b.id, b.refers_to)
+      FROM witness.born b
+      JOIN (SELECT id, property_object_view_id AS refers_to FROM user_activity.action_events
+            UNION ALL
+            SELECT id, apply_filter_event_id FROM user_activity.property_object_views) AS kept USING (id)
+     WHERE b.refers_to IS DISTINCT FROM kept.refers_to
+       AND NOT (kept.refers_to IS NULL
+                AND EXISTS (SELECT FROM witness.gone g WHERE g.root <> g.id AND g.id = b.refers_to))
+"""
+"""2. What stays keeps its references to what stays."""
+
+UNLOCKED = """
+    SELECT format('transaction %%s deleted sessions without the lock, in %%s', xid, run)
+      FROM witness.gone
+     WHERE by = %(worker)s AND relation = 'user_activity.sessions' AND NOT locked
+     GROUP BY xid, run
+"""
+"""5. Whoever deletes sessions holds the advisory lock on the connection that deletes (A-09)."""
+
+OVERLAPS = """
+    SELECT format('%%s began at %%s to delete sessions, while %%s ended its transaction at %%s',
+                  run, began, earlier, ended)
+      FROM (SELECT run, pid, began,
+                   lag(run) OVER by_begin AS earlier,
+                   max(pg_xact_commit_timestamp(xid::xid))
+                       OVER (by_begin ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ended
+              FROM (SELECT DISTINCT xid, run, pid, began FROM witness.gone
+                     WHERE by = %(worker)s AND relation = 'user_activity.sessions') AS deleters
+            WINDOW by_begin AS (ORDER BY began)) AS deleters
+     WHERE began < ended
+"""
+"""5. No two transactions that delete sessions overlap in time."""
+
+IN_ANY_SNAPSHOT = {"deletable": DELETABLE, "halves": HALVES, "dangling": DANGLING, "unlocked": UNLOCKED}
+"""Checks that hold at every instant, and are cheap."""
+
+AT_THE_END = IN_ANY_SNAPSHOT | {
+    **{f"noted {relation}": NOTED.format(relation) for relation in RELATIONS},
+    "references": REFERENCES,
+    "overlaps": OVERLAPS,
+}
+
+
+def rows(admin: Admin, checks: Mapping[str, str]) -> Iterator[str]:
+    """Run checks written in SQL; each finding begins with the name of its check."""
+    for name, query in checks.items():
+        found = [text for (text,) in admin.execute(query.encode(), {"worker": WORKER})]
+        yield from (f"{name}: {text}" for text in found[:SHOWN])
+        if len(found) > SHOWN:
+            yield f"{name}: and {len(found) - SHOWN} more"
+
+
+@dataclass(frozen=True)
+class Deeds:
+    """What a run did according to the witnesses; `largest` is the largest batch, in root rows."""
+
+    counts: Mapping[str, int]
+    transactions: int
+    largest: int
+    newest: datetime | None
+
+
+def deeds(admin: Admin) -> dict[str, Deeds]:
+    """What was deleted as the worker's role, by the name of the connection that did it."""
+    query = """
+        SELECT run, relation, count(*), count(DISTINCT xid),
+               least(greatest(max(expiry), '0001-01-02'), '9999-12-30'), -- Python knows no other years
+               max(rows) FILTER (WHERE id = root)
+          FROM (SELECT *, count(*) OVER (PARTITION BY xid, relation) AS rows FROM witness.gone) AS gone
+         WHERE by = %(worker)s GROUP BY run, relation
+    """
+    found: dict[str, dict[str, tuple[Any, ...]]] = {}
+    for name, relation, *facts in admin.execute(query.encode(), {"worker": WORKER}):
+        found.setdefault(name, {})[relation] = tuple(facts)
+    return {
+        name: Deeds(
+            {relation: facts[0] for relation, facts in by_relation.items()},
+            max(facts[1] for facts in by_relation.values()),
+            max(facts[3] or 0 for facts in by_relation.values()),
+            max((facts[2] for facts in by_relation.values() if facts[2] is not None), default=None),
+        )
+        for name, by_relation in found.items()
+    }
+
+
+NOTHING = Deeds({}, 0, 0, None)
