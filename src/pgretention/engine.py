@@ -116,13 +116,13 @@ def _exclusive(session: Session, lock: str | None) -> Generator[bool]:
     if lock is None:
         yield True
         return
-    with db.transaction(session, backlog.MEASURING) as connection:
+    with db.looking(session, backlog.MEASURING) as connection:
         alone = db.try_lock(connection, lock, for_transaction=session.pooled)
     try:
         yield alone
     finally:
         if alone and not session.pooled and not session.connection.closed:
-            with suppress(Fault), db.transaction(session, backlog.MEASURING) as connection:
+            with suppress(Fault), db.looking(session, backlog.MEASURING) as connection:
                 db.unlock(connection, lock)
 
 

@@ -210,20 +210,6 @@ UNDECLARED: LiteralString = """
 """
 
 
-def undeclared_child(_: Database, admin: Admin) -> dict[str, str]:
-    sessions = old_sessions(admin, 6)
-    admin.execute(UNDECLARED.format("ON DELETE RESTRICT"))
-    admin.execute("INSERT INTO user_activity.remarks VALUES (%s, %s)", [sessions[3], planted.TEXT])
-    return TWO_A_BATCH
-
-
-def undeclared_child_at_commit(_: Database, admin: Admin) -> dict[str, str]:
-    sessions = old_sessions(admin, 6)
-    admin.execute(UNDECLARED.format("DEFERRABLE INITIALLY DEFERRED"))
-    admin.execute("INSERT INTO user_activity.remarks VALUES (%s, %s)", [sessions[3], planted.TEXT])
-    return TWO_A_BATCH
-
-
 def raising_trigger_on_events(_: Database, admin: Admin) -> dict[str, str]:
     old_sessions(admin, 6)
     on_delete(admin, EVENTS, "RAISE '% %', OLD.payload, OLD USING DETAIL = OLD::text, HINT = OLD.payload::text")
@@ -270,10 +256,6 @@ ENDINGS = {
     "nobody listens": Ending(GUESTS, nobody_listens, 1, "failed", "connection", {None}),
     "wrong password": Ending(ACTIVITY, wrong_password, 1, "failed", "connection", {None, "28P01"}),
     "no such database": Ending(GUESTS, no_such_database, 1, "failed", "connection", {None, "3D000"}),
-    "an undeclared child": Ending(ACTIVITY, undeclared_child, 1, "failed", "foreign_key", {"23503", "23001"}, 1),
-    "one that is found at commit": Ending(
-        ACTIVITY, undeclared_child_at_commit, 1, "failed", "foreign_key", {"23503"}, 1
-    ),
     "a trigger that raises": Ending(ACTIVITY, raising_trigger_on_events, 1, "failed", "database", {"P0001"}),
     "one on favorites": Ending(GUESTS, raising_trigger_on_favorites, 1, "failed", "database", {"P0001"}, 2),
     "a missing privilege": Ending(GUESTS, missing_privilege, 1, "failed", "privilege", {"42501"}),
@@ -336,20 +318,28 @@ def test_the_next_run_takes_the_rest_when_what_was_wrong_is_put_right(command: C
 
 
 @pytest.mark.req("A-12", "A-15")
-def test_a_foreign_key_nobody_declared_is_named_with_the_keys_of_its_batch(
-    command: Command, database: Database, admin: Admin
+@pytest.mark.parametrize("action", ["ON DELETE RESTRICT", "DEFERRABLE INITIALLY DEFERRED"])
+def test_a_row_that_a_foreign_key_nobody_declared_protects_is_named_three_times_and_the_rest_goes(
+    command: Command, admin: Admin, action: LiteralString
 ) -> None:
-    settings = undeclared_child(database, admin)
-    sessions = rows.ids(admin, SESSIONS)
+    sessions = old_sessions(admin, 6)
+    admin.execute(UNDECLARED.format(action))
+    admin.execute("INSERT INTO user_activity.remarks VALUES (%s, %s)", [sessions[3], planted.TEXT])
 
-    ended = command("run", ACTIVITY, "--json", **settings)
+    ended = command("run", ACTIVITY, "--json", "--log-format", "json", **TWO_A_BATCH)
+    again = command("run", ACTIVITY, **TWO_A_BATCH)
 
-    error = ended.result["error"]
-    assert error["constraint"] == "remarks_session"
-    assert set(error["keys"]) < set(map(str, sessions))
-    assert len(error["keys"]) == 2
-    assert left(admin) > {UUID(key) for key in error["keys"]}
-    assert len(left(admin)) == 4
+    result, error = ended.result, ended.result["error"]
+    assert (ended.code, again.code) == (1, 1)
+    assert (list(result), list(error)) == (RESULT_KEYS, ERROR_KEYS)
+    assert (result["outcome"], result["has_more"], error["kind"]) == ("partial", False, "foreign_key")
+    assert result["deleted"] == dict.fromkeys(TABLES[ACTIVITY], 5)
+    assert (error["constraint"], error["keys"]) == ("remarks_session", [str(sessions[3])])
+    assert left(admin) == {sessions[3]}
+    kept, last = ended.log[-2:]
+    assert (kept["level"], kept["event"], kept["batch_ids"]) == ("warning", "rows kept", error["keys"])
+    assert (last["level"], last["outcome"], last["batch_ids"]) == ("error", "partial", error["keys"])
+    assert str(sessions[3]) in again.stdout
 
 
 def parsed(log: list[dict[str, Any]]) -> list[tuple[str, str]]:

@@ -74,6 +74,7 @@ class Line:
             self._stall()
         with client, socket.create_connection(self._server) as server:
             self._hand_on(client, server)
+        self._listener.close()  # whoever calls again is refused
 
     def _stall(self) -> None:
         self._stalled.set()
