@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
+from functools import partial
 
-from pgretention import engine, preview
-from pgretention.clock import SystemClock
-from pgretention.config import ConnectionString, Settings, load
+from pgretention import __version__, engine, preview, worker
+from pgretention.clock import Clock, SystemClock
+from pgretention.config import ConnectionString, HostPort, Settings, load
 from pgretention.errors import ConfigurationError, FaultKind
 from pgretention.job import Job, Limits, Retries
 from pgretention.jobs import activity_retention, guest_favorites_cleanup
 from pgretention.preview import Preview
 from pgretention.report import Outcome, RunError, RunFinished, RunReport
+from pgretention.sinks import logs
 from pgretention.sinks.fan_out import Sink, fan_out
 from pgretention.stop import Stop
 
@@ -85,7 +89,79 @@ def run(assignment: Assignment, *, sinks: Iterable[Sink], stop: Stop) -> RunRepo
         report = refusal(job, FaultKind.REFUSED, words)
         observe(RunFinished(report))
         return report
-    return engine.run(job, assignment.dsn, run_id=_new_run_id(), observe=observe, stop=stop, clock=SystemClock())
+    return _run(assignment, observe, stop)
+
+
+def choose(assignments: Mapping[str, Assignment], names: Sequence[str]) -> list[Assignment]:
+    """The named jobs, each once and whether switched on or not; without a name all that are switched on.
+
+    Raises ConfigurationError where that leaves none.
+    """
+    if names:
+        return [assignments[name] for name in dict.fromkeys(names)]
+    chosen = [assignment for assignment in assignments.values() if assignment.job.enabled]
+    if not chosen:
+        switches = " or ".join(assignment.switch for assignment in assignments.values())
+        raise ConfigurationError([f"every job is switched off: set {switches} to true, or name the jobs to run"])
+    return chosen
+
+
+def work(assignments: Sequence[Assignment], settings: Settings, *, sinks: Iterable[Sink], stop: Stop) -> None:
+    """Run these jobs on their schedules, whether switched on or not, until a stop (H-01, H-02)."""
+    by_name = {assignment.job.name: assignment for assignment in assignments}
+    clock = SystemClock()
+    with _answering(assignments, settings.http_listen, stop, clock) as listening:
+        observe = fan_out([*sinks, *listening])
+        _say("worker started", version=__version__, jobs=list(by_name))
+        left = worker.work(
+            [assignment.job for assignment in assignments],
+            lambda job: _run(by_name[job.name], observe, stop),
+            stop=stop,
+            clock=clock,
+            observe=observe,
+            grace=settings.misfire_grace,
+        )
+    _say("worker ended", left_running=left)
+
+
+@contextmanager
+def _answering(
+    assignments: Sequence[Assignment], address: HostPort | None, stop: Stop, clock: Clock
+) -> Generator[list[Sink]]:
+    """While inside, answer probes and scrapes at the address, if there is one; yields what has to hear of the runs.
+
+    Raises ConfigurationError where nobody can listen.
+    """
+    if address is None:
+        yield []
+        return
+    from pgretention import readiness, web  # noqa: PLC0415  slow to load, and only the worker serves
+    from pgretention.sinks.metrics import Metrics  # noqa: PLC0415  as above
+
+    metrics = Metrics([assignment.job for assignment in assignments], clock)
+    databases = [(assignment.job.name, assignment.dsn) for assignment in assignments]
+    with readiness.watching(databases, stop=stop, clock=clock) as seen:
+        dead = partial(without_thread, [name for name, _ in databases], stop)
+        with web.serving(address, web.routes(dead=dead, unready=seen.reasons, metrics=metrics.exposition)) as at:
+            _say("listening", address=str(at))
+            yield [metrics]
+
+
+def without_thread(jobs: Sequence[str], stop: Stop) -> list[str]:
+    """A line for each job whose thread, which bears its name, is not there although no stop was requested."""
+    running = {thread.name for thread in threading.enumerate()}
+    lost = [job for job in jobs if job not in running]
+    return [] if stop.requested else [f"{job} has no thread; restart the worker" for job in lost]
+
+
+def _say(event: str, **fields: object) -> None:
+    with suppress(OSError):  # a log that cannot be written stops nothing
+        logs.logger().info(event, **fields)
+
+
+def _run(assignment: Assignment, observe: Sink, stop: Stop) -> RunReport:
+    clock = SystemClock()
+    return engine.run(assignment.job, assignment.dsn, run_id=_new_run_id(), observe=observe, stop=stop, clock=clock)
 
 
 def _new_run_id() -> str:

@@ -20,7 +20,7 @@ from pgretention.config import FILE_VARIABLE, Settings, load
 from pgretention.errors import ConfigurationError, FaultKind, PgRetentionError, Refusal
 from pgretention.report import Outcome, RunReport
 from pgretention.sinks import logs, progress, summary
-from pgretention.stop import Stop, on_signals
+from pgretention.stop import Stop, ignore_signals, on_signals
 
 FAILED, WRONG_USE, REFUSED = 1, 2, 3
 
@@ -109,16 +109,38 @@ def run(options: Options, *, job: str, as_json: bool) -> None:
             _show_json(app.refusal(app.default(job).job, FaultKind.CONFIGURATION, "; ".join(error.problems)))
         raise
     stop, clock = Stop(), SystemClock()
-    listening = on_signals(stop, grace=settings.shutdown_timeout, clock=clock)
-    with listening, progress.shown(assignment.job, stopping=lambda: stop.requested) as bar:
-        level = options.log_level or ("warning" if bar.stream.isatty() else "info")
-        log = logs.configure(options.log_format or "console", level, bar.stream)
-        report = app.run(assignment, sinks=[log, bar], stop=stop)
-    if as_json:
-        _show_json(report)
-    else:
-        click.echo(summary.text(report, assignment.job.limits))
+    with on_signals(stop, grace=settings.shutdown_timeout, clock=clock):
+        with progress.shown(assignment.job, stopping=lambda: stop.requested) as bar:
+            level = options.log_level or ("warning" if bar.stream.isatty() else "info")
+            log = logs.configure(options.log_format or "console", level, bar.stream)
+            report = app.run(assignment, sinks=[log, bar], stop=stop)
+        if as_json:
+            _show_json(report)
+        else:
+            click.echo(summary.text(report, assignment.job.limits))
+        ignore_signals()
     sys.exit(exit_code(report.outcome))
+
+
+@commands.command()
+@click.argument("jobs", nargs=-1, metavar="[JOB]...")
+@common_options
+@click.pass_obj
+def worker(options: Options, *, jobs: tuple[str, ...]) -> None:
+    """Stay up and run each job on its schedule: the named ones, or all that are switched on.
+
+    The first Ctrl-C or SIGTERM ends it: at once when nothing runs, else after the batch in flight, which a second one
+    or the end of Host:ShutdownTimeout cancels.
+    """
+    for job in jobs:
+        app.check_name(job)
+    settings = options.settings()
+    chosen = app.choose(app.assign(settings), jobs)
+    log = logs.configure(options.log_format or "console", options.log_level or "info")
+    stop = Stop()
+    with on_signals(stop, grace=settings.shutdown_timeout, clock=SystemClock()):
+        app.work(chosen, settings, sinks=[log], stop=stop)
+        ignore_signals()
 
 
 @commands.command()

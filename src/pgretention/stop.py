@@ -103,8 +103,9 @@ def ignore_signals() -> None:
 def _listen(stop: Stop, over: threading.Event, grace: timedelta, clock: Clock) -> None:
     due: float | None = None
     cancelled = 0
-    while not over.is_set():
-        heard = signal.sigtimedwait(_SIGNALS, _LISTENING) is not None
+    while not over.wait(_LISTENING):
+        # Without waiting in it: interrupted by a suspension, sigtimedwait answers with a signal that nobody sent.
+        heard = signal.sigtimedwait(_SIGNALS, 0) is not None
         now = clock.monotonic()
         if heard and due is None:
             stop.request()

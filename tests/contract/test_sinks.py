@@ -18,13 +18,29 @@ from rich.console import Console
 
 from pgretention.errors import FaultKind
 from pgretention.job import Job
-from pgretention.report import Backlog, BatchDone, Fact, Outcome, RunError, RunFinished, RunReport, RunStarted
+from pgretention.report import (
+    Backlog,
+    BatchDone,
+    BatchResized,
+    Fact,
+    MissReason,
+    Outcome,
+    RetryAwaited,
+    RowsKept,
+    RunError,
+    RunFinished,
+    RunReport,
+    RunScheduled,
+    RunsMissed,
+    RunStarted,
+)
 from pgretention.sinks import log_names, logs, progress, summary
 from pgretention.sinks.bar import Bar
 from pgretention.sinks.fan_out import Sink, fan_out
-from tests.support.facts import ACTIVITY, FOREIGN_KEY, GUEST, JOBS, RUN, StandingClock, stories
+from pgretention.sinks.metrics import Metrics
+from tests.support.facts import ACTIVITY, FOREIGN_KEY, GUEST, JOBS, NOW, RUN, StandingClock, stories
 
-SINKS = ("json log", "console log", "progress bar", "progress in a pipe", "summary", "all at once")
+SINKS = ("json log", "console log", "progress bar", "progress in a pipe", "summary", "metrics", "all at once")
 
 
 @dataclass
@@ -55,6 +71,9 @@ def make(name: str, job: Job, stack: ExitStack) -> Written:
             return Written(stream, stack.enter_context(progress.shown(job)))
         case "summary":
             return Written(stream, lambda fact: _summarize(fact, job, stream))
+        case "metrics":
+            metrics = Metrics([job], StandingClock())
+            return Written(stream, lambda fact: _scrape(fact, metrics, stream))
         case _:
             others = [make(other, job, stack) for other in SINKS if other != name]
             return Written(stream, fan_out([other.sink for other in others]))
@@ -63,6 +82,12 @@ def make(name: str, job: Job, stack: ExitStack) -> Written:
 def _summarize(fact: Fact, job: Job, stream: io.StringIO) -> None:
     if isinstance(fact, RunFinished):
         stream.write(summary.text(fact.report, job.limits))
+
+
+def _scrape(fact: Fact, metrics: Metrics, stream: io.StringIO) -> None:
+    metrics(fact)
+    content, _ = metrics.exposition("")
+    stream.write(content.decode())
 
 
 @pytest.fixture
@@ -124,10 +149,21 @@ starts = st.builds(
     pooled=st.booleans(),
 )
 batches = st.builds(BatchDone, job=anything, run_id=anything, index=rows, deleted=tables, duration=spans)
+troubles = (
+    st.builds(RetryAwaited, job=anything, run_id=anything, error=errors, attempt=rows, wait=spans)
+    | st.builds(
+        BatchResized, job=anything, run_id=anything, batch_size=rows, reason=st.none() | st.sampled_from(FaultKind)
+    )
+    | st.builds(RowsKept, job=anything, run_id=anything, rows=rows, error=errors)
+)
+dues = st.timedeltas(timedelta(0), timedelta(days=36_500)).map(lambda later: NOW + later)
+waits = st.builds(RunScheduled, job=anything, due=dues, zone=st.timezone_keys()) | st.builds(
+    RunsMissed, job=anything, count=rows, last_due=dues, reason=st.sampled_from(MissReason)
+)
 
 
 @pytest.mark.parametrize("name", SINKS)
-@given(facts=st.lists(starts | batches | st.builds(RunFinished, reports), min_size=1, max_size=4))
+@given(facts=st.lists(starts | batches | troubles | waits | st.builds(RunFinished, reports), min_size=1, max_size=4))
 def test_no_fact_can_be_so_odd_that_a_sink_raises(name: str, facts: list[Fact]) -> None:
     with ExitStack() as stack:
         make(name, ACTIVITY, stack).tell(facts)
@@ -178,9 +214,10 @@ def test_only_what_went_wrong_is_an_error(job: Job, story: str, stack: ExitStack
     assert "error" not in levels[:-1]
 
 
-@pytest.mark.parametrize("name", ["progress bar", "progress in a pipe"])
+@pytest.mark.req("A-22", "F-15")
+@pytest.mark.parametrize("name", ["progress bar", "progress in a pipe", "metrics"])
 @pytest.mark.parametrize("job", [ACTIVITY, GUEST], ids=lambda job: job.name)
-def test_progress_shows_neither_keys_nor_what_went_wrong(name: str, job: Job, stack: ExitStack) -> None:
+def test_progress_and_metrics_show_neither_keys_nor_what_the_server_said(name: str, job: Job, stack: ExitStack) -> None:
     shown = make(name, job, stack).tell(stories(job)["failed"])
     assert not any(word in shown for word in (*FOREIGN_KEY.keys, "23503", "fkey", RUN))
 

@@ -38,7 +38,7 @@ def retries(ran: Run) -> list[tuple[int, FaultKind]]:
     return [(fact.attempt, fact.error.kind) for fact in ran.facts if isinstance(fact, RetryAwaited)]
 
 
-PASSING = {
+PASSING: dict[LiteralString, FaultKind] = {
     "40001": FaultKind.SERIALIZATION,
     "40P01": FaultKind.DEADLOCK,
     "55P03": FaultKind.LOCK_TIMEOUT,
@@ -48,7 +48,7 @@ PASSING = {
 @pytest.mark.req("A-16")
 @pytest.mark.parametrize(("sqlstate", "kind"), PASSING.items())
 def test_a_fault_that_passes_is_tried_again_and_leaves_no_trace(
-    database: Database, admin: Admin, sqlstate: str, kind: FaultKind
+    database: Database, admin: Admin, sqlstate: LiteralString, kind: FaultKind
 ) -> None:
     old_sessions(admin, 5)
     known: list[object] = []
@@ -76,7 +76,7 @@ def test_a_fault_that_passes_is_tried_again_and_leaves_no_trace(
 @pytest.mark.req("A-16")
 @pytest.mark.parametrize("sqlstate", ["40001", "40P01"])
 def test_a_fault_that_does_not_pass_ends_the_run_in_a_failure_after_three_retries(
-    database: Database, admin: Admin, sqlstate: str
+    database: Database, admin: Admin, sqlstate: LiteralString
 ) -> None:
     sessions = old_sessions(admin, 5)
     on_delete(admin, SESSIONS, f"RAISE 'never' USING ERRCODE = '{sqlstate}'", key=sessions[3])
@@ -106,7 +106,7 @@ def test_retries_are_counted_anew_after_a_batch_that_succeeds(database: Database
 
 @pytest.mark.req("F-11")
 @pytest.mark.parametrize("sqlstate", PASSING)
-def test_the_favorites_job_tries_nothing_again(database: Database, admin: Admin, sqlstate: str) -> None:
+def test_the_favorites_job_tries_nothing_again(database: Database, admin: Admin, sqlstate: LiteralString) -> None:
     favorites = old_favorites(admin, 3)
     on_delete(admin, FAVORITES, f"RAISE 'not now' USING ERRCODE = '{sqlstate}'", key=favorites[1])
 

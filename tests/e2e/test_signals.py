@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import termios
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from psycopg.rows import TupleRow
 
 from tests.databases import Database
 from tests.support import rows
-from tests.support.command import PROGRAM, Command, Ended, until_heard
+from tests.support.command import PROGRAM, Command, Ended, states, until_heard
 from tests.support.gates import Gate, one, until, workers
 from tests.support.lines import line
 from tests.support.planted import left, old_favorites, old_sessions
@@ -177,6 +178,24 @@ def test_a_second_signal_while_a_batch_commits_leaves_it_whole(command: Command,
     assert (ended.code, ended.result["outcome"], ended.result["batches"]) == (0, "stopped", 1)
     assert_nothing_is_held(admin)
     assert left(admin) == set(sessions[2:])
+
+
+@pytest.mark.req("A-11")
+def test_a_run_that_is_suspended_and_resumed_goes_on_to_its_end(command: Command, admin: Admin, gate: Gate) -> None:
+    sessions = old_sessions(admin, 5)
+    gate.before_deleting(SESSIONS, sessions[1])
+    process = start(command, ACTIVITY)
+    gate.wait_for()
+    process.send_signal(signal.SIGSTOP)
+    until(lambda: states(process.pid) == {"T"})
+    time.sleep(0.5)  # whoever waits for something with a time limit is past it when the process wakes
+    process.send_signal(signal.SIGCONT)
+    gate.open()
+
+    ended = command.end(process)
+
+    assert (ended.code, ended.result["outcome"], ended.result["batches"]) == (0, "completed", 3)
+    assert left(admin) == set()
 
 
 @pytest.mark.req("A-11")

@@ -146,8 +146,8 @@ def commands_on(database: Database) -> Generator[Command]:
 
 
 def until_heard(process: subprocess.Popen[str]) -> None:
-    """Until no signal is pending and every thread of the process is asleep again, whatever it did about the signal."""
-    until(lambda: not _pending(process.pid) and _asleep(process.pid))
+    """Until no signal is pending and every thread of the process is asleep again, or has ended, because of it or not."""
+    until(lambda: not _pending(process.pid) and states(process.pid) <= {"S", "Z"})
 
 
 def _pending(pid: int) -> bool:
@@ -155,9 +155,10 @@ def _pending(pid: int) -> bool:
     return any(int(pending, 16) for pending in re.findall(r"(?:Sig|Shd)Pnd:\s*(\w+)", status))
 
 
-def _asleep(pid: int) -> bool:
-    states = []
+def states(pid: int) -> set[str]:
+    """The states its threads are in: S asleep, T suspended, R running, Z ended (proc(5))."""
+    found = set()
     for thread in Path(f"/proc/{pid}/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
-            states.append((thread / "stat").read_text().rpartition(")")[2].split()[0])
-    return set(states) == {"S"}
+            found.add((thread / "stat").read_text().rpartition(")")[2].split()[0])
+    return found

@@ -6,7 +6,7 @@ import select
 import socket
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum, auto
 
 from psycopg.conninfo import make_conninfo

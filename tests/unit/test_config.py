@@ -35,6 +35,8 @@ VALID = {
     "Favorites:GuestRetention:TimeZone": "Europe/Berlin",
     "Favorites:GuestRetention:MaxRunDuration": "00:01:00",
     "Http:Listen": "[::1]:8000",
+    "Host:ShutdownTimeout": "40s",
+    "Host:MisfireGrace": "PT2H",
 }
 
 
@@ -75,6 +77,8 @@ def test_the_defaults_are_those_of_the_specifications() -> None:
             schedule=Schedule("0 3 * * *", "UTC"),
         ),
         http_listen=HostPort("127.0.0.1", 9477),
+        shutdown_timeout=timedelta(seconds=25),
+        misfire_grace=timedelta(hours=1),
     )
 
 
@@ -107,6 +111,7 @@ def test_every_setting_reaches_its_field() -> None:
         schedule=Schedule("15 2 * * 1", "Europe/Berlin"),
     )
     assert loaded.http_listen == HostPort("::1", 8000)
+    assert (loaded.shutdown_timeout, loaded.misfire_grace) == (timedelta(seconds=40), timedelta(hours=2))
 
 
 def test_effective_values_stand_in_the_order_of_the_keys_and_say_where_they_come_from(tmp_path: Path) -> None:
