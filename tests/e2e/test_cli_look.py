@@ -22,7 +22,7 @@ from tests.support.gates import one
 from tests.support.planted import TEXT, expired, plant
 from tests.support.psql import psql
 
-COMMANDS = ("run", "plan", "jobs", "config", "schema", "demo")
+COMMANDS = ("run", "worker", "plan", "jobs", "config", "schema", "demo")
 
 DEFAULTS = {
     "ActivityRetention:Enabled": "true",
@@ -39,6 +39,8 @@ DEFAULTS = {
     "Favorites:GuestRetention:TimeZone": "UTC",
     "Favorites:GuestRetention:MaxRunDuration": "00:10:00",
     "Http:Listen": "127.0.0.1:9477",
+    "Host:ShutdownTimeout": "00:00:25",
+    "Host:MisfireGrace": "01:00:00",
 }
 """The table of the contract, typed out."""
 

@@ -146,7 +146,7 @@ def commands_on(database: Database) -> Generator[Command]:
 
 
 def until_heard(process: subprocess.Popen[str]) -> None:
-    """Until no signal is pending and every thread of the process is asleep again, or has ended, because of it or not."""
+    """Until no signal is pending and every thread of the process is asleep again or has ended, whatever it did."""
     until(lambda: not _pending(process.pid) and states(process.pid) <= {"S", "Z"})
 
 

@@ -72,7 +72,7 @@ class Line:
         client, _ = self._listener.accept()
         if self._stalls_at == b"":
             self._stall()
-        with client, socket.create_connection(self._server) as server:
+        with client, socket.create_connection(self._server) as server, suppress(ConnectionError):  # an end may be gone
             self._hand_on(client, server)
         self._listener.close()  # whoever calls again is refused
 
