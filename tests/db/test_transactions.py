@@ -59,7 +59,7 @@ def test_every_limit_is_in_force_inside_the_transaction_of_a_batch(database: Dat
     run(database, job(GUESTS, max_run_duration=timedelta(minutes=10)))
 
     assert dict(admin.execute("SELECT name, setting FROM public.seen").fetchall()) == {
-        "lock_timeout": "500ms",
+        "lock_timeout": "10ms",  # by now it holds rows
         "statement_timeout": "1min",
         "idle_in_transaction_session_timeout": "1min",
         "transaction_isolation": "read committed",
