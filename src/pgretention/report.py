@@ -182,7 +182,7 @@ class RunScheduled:
 class RunsMissed:
     """Runs that were due did not take place: the process slept for longer than the grace, or the last one was still on.
 
-    `last_due` is the latest of their instants, in UTC.
+    `last_due` is the latest of their instants, in UTC. A `count` of 1000 means at least so many.
     """
 
     job: str

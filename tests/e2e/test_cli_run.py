@@ -317,17 +317,21 @@ def test_the_next_run_takes_the_rest_when_what_was_wrong_is_put_right(command: C
     assert rows.ids(admin, FAVORITES) == set()
 
 
-@pytest.mark.req("A-12", "A-15")
-@pytest.mark.parametrize("action", ["ON DELETE RESTRICT", "DEFERRABLE INITIALLY DEFERRED"])
+@pytest.mark.req("A-12", "A-15", "A-17", "A-21")
+@pytest.mark.parametrize(
+    ("action", "sqlstates"),
+    [("ON DELETE RESTRICT", {"23503", "23001"}), ("DEFERRABLE INITIALLY DEFERRED", {"23503"})],
+    ids=["restrict", "deferred"],
+)
 def test_a_row_that_a_foreign_key_nobody_declared_protects_is_named_three_times_and_the_rest_goes(
-    command: Command, admin: Admin, action: LiteralString
+    command: Command, admin: Admin, action: LiteralString, sqlstates: set[str]
 ) -> None:
     sessions = old_sessions(admin, 6)
     admin.execute(UNDECLARED.format(action))
     admin.execute("INSERT INTO user_activity.remarks VALUES (%s, %s)", [sessions[3], planted.TEXT])
 
-    ended = command("run", ACTIVITY, "--json", "--log-format", "json", **TWO_A_BATCH)
-    again = command("run", ACTIVITY, **TWO_A_BATCH)
+    ended = command("run", ACTIVITY, "--json", "--log-format", "json", "--log-level", "debug", **TWO_A_BATCH)
+    again = command("run", ACTIVITY, "--log-level", "debug", **TWO_A_BATCH)
 
     result, error = ended.result, ended.result["error"]
     assert (ended.code, again.code) == (1, 1)
@@ -335,10 +339,17 @@ def test_a_row_that_a_foreign_key_nobody_declared_protects_is_named_three_times_
     assert (result["outcome"], result["has_more"], error["kind"]) == ("partial", False, "foreign_key")
     assert result["deleted"] == dict.fromkeys(TABLES[ACTIVITY], 5)
     assert (error["constraint"], error["keys"]) == ("remarks_session", [str(sessions[3])])
+    assert error["sqlstate"] in sqlstates
+    assert error["message"].startswith("1 expired row stays: ")
     assert left(admin) == {sessions[3]}
-    kept, last = ended.log[-2:]
-    assert (kept["level"], kept["event"], kept["batch_ids"]) == ("warning", "rows kept", error["keys"])
+    (kept,) = (line for line in ended.log if line["event"] == "rows kept")
+    last = ended.log[-1]
+    assert (kept["level"], kept["rows"], kept["batch_ids"]) == ("warning", 1, error["keys"])
     assert (last["level"], last["outcome"], last["batch_ids"]) == ("error", "partial", error["keys"])
+    assert (last["kind"], last["run_id"]) == ("foreign_key", result["run_id"])
+    assert [line for line in again.stderr.splitlines() if not CONSOLE_LINE.fullmatch(line)] == []
+    assert again.stdout.startswith(f"{ACTIVITY}: deleted all but the rows below\n")
+    assert error["message"] in again.stdout
     assert str(sessions[3]) in again.stdout
 
 

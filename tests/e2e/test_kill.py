@@ -152,7 +152,7 @@ def test_a_process_killed_in_a_batch_of_favorites_holds_back_no_other_one(
     assert command("run", GUESTS, "--json").result["deleted"] == {str(FAVORITES): 2}
 
 
-@pytest.mark.req("A-12", "H-04")
+@pytest.mark.req("A-12", "A-16", "H-04")
 @EACH_MOMENT
 def test_a_run_whose_backend_is_terminated_in_a_batch_goes_on_by_itself_and_counts_each_row_once(
     command: Command, admin: Admin, gate: Gate, moment: Moment
