@@ -9,6 +9,8 @@ a minute at the most, and then reads the wall clock anew: clocks are set, and pr
 - What came due within the grace before the start runs at the start. It may have run already, in another process; a
   second run does no harm.
 - What comes due while the job's own run is on is missed, and told: no run waits in a queue, and none overlaps.
+- A run that never reached its database takes place again after FIRST_WAIT, and after twice as long each time, for as
+  long as it is not later than the grace and the next one is not due sooner (H-03).
 - A clock that is set back by more than a minute is believed: the schedule goes on from there. By less, as a time
   server does it, nothing that has run runs again.
 """
@@ -24,8 +26,9 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from pgretention.clock import Clock
+from pgretention.errors import FaultKind
 from pgretention.job import Job
-from pgretention.report import Fact, MissReason, RunScheduled, RunsMissed
+from pgretention.report import Fact, MissReason, Outcome, RetryAwaited, RunError, RunReport, RunScheduled, RunsMissed
 from pgretention.schedule import Schedule
 from pgretention.sinks import logs
 from pgretention.stop import Stop
@@ -38,6 +41,9 @@ SET_BACK = timedelta(minutes=1)
 
 COUNTED = 1000
 """The count of missed runs ends here and means "at least"; after a jump of years there is no end to counting."""
+
+FIRST_WAIT = timedelta(seconds=15)
+"""Before a run that never reached its database takes place again for the first time."""
 
 _LEAVE = 10.0
 """Seconds for a run to end after its statement was cancelled; one that has not by then hangs in the system."""
@@ -83,6 +89,38 @@ class Turn:
     accounted: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Again:
+    """At `at`, attempt `attempt` (from 2) of what came due at `due`."""
+
+    due: datetime
+    at: datetime
+    attempt: int
+
+    def stands(self, now: datetime, grace: timedelta) -> bool:
+        """Whether it may still take place: not when it is too late, nor when the clock makes `due` come due anew."""
+        return -SET_BACK <= now - self.due <= grace
+
+
+def again(
+    schedule: Schedule, due: datetime, now: datetime, *, failed: int, grace: timedelta, first_wait: timedelta
+) -> Again | None:
+    """The next attempt of what came due at `due`, after `failed` of them never reached the database (H-03).
+
+    None where that would be later than the grace, or where the schedule fires before.
+    """
+    at = now + first_wait * 2 ** (failed - 1)
+    if at - due > grace or schedule.next_after(now) <= at:
+        return None
+    return Again(due, at, failed + 1)
+
+
+def unreached(report: RunReport) -> RunError | None:
+    """Why a run never reached its database; None when it did, or when something else is wrong with it."""
+    lost = report.outcome is Outcome.FAILED and report.cutoff is None
+    return report.error if lost and report.error and report.error.kind is FaultKind.CONNECTION else None
+
+
 def decide(schedule: Schedule, accounted: datetime, now: datetime, grace: timedelta) -> Turn:
     """What a job does at `now` when everything up to `accounted` is dealt with; both are aware (H-01).
 
@@ -126,12 +164,13 @@ def _latest(schedule: Schedule, fire: datetime, until: datetime) -> datetime:
 
 def work(
     jobs: Sequence[Job],
-    run: Callable[[Job], object],
+    run: Callable[[Job], RunReport],
     *,
     stop: Stop,
     clock: Clock,
     observe: Callable[[Fact], None],
     grace: timedelta,
+    first_wait: timedelta = FIRST_WAIT,
 ) -> list[str]:
     """Call `run` with each of the jobs whenever it is due, each job in a thread of its own, until a stop (H-01, H-02).
 
@@ -140,8 +179,9 @@ def work(
     goes on. `observe` must not raise.
     """
     threads = [
-        threading.Thread(target=_Vigil(job, run, stop, clock, observe, grace).keep, name=job.name, daemon=True)
+        threading.Thread(target=vigil.keep, name=job.name, daemon=True)
         for job in jobs
+        for vigil in [_Vigil(job, run, stop, clock, observe, grace, first_wait)]
     ]
     for thread in threads:
         thread.start()
@@ -162,11 +202,12 @@ class _Vigil:
     def __init__(
         self,
         job: Job,
-        run: Callable[[Job], object],
+        run: Callable[[Job], RunReport],
         stop: Stop,
         clock: Clock,
         observe: Callable[[Fact], None],
         grace: timedelta,
+        first_wait: timedelta,
     ) -> None:
         self._job = job
         self._run = run
@@ -174,6 +215,8 @@ class _Vigil:
         self._clock = clock
         self._observe = observe
         self._grace = grace
+        self._first_wait = first_wait
+        self._again: Again | None = None
         self._accounted = clock.now() - grace
         self._told: datetime | None = None
 
@@ -192,20 +235,43 @@ class _Vigil:
         self._accounted = turn.accounted
         match turn.act:
             case Wait(until):
-                self._tell(until)
-                self._stop.wait(min(until - now, LOOK_AGAIN))
-            case Run():
-                if self._told is None:
-                    self._tell(self._job.schedule.next_after(now))
-                try:
-                    self._run(self._job)
-                finally:
-                    self._told = None
-                    self._account_for_the_run()
+                self._idle(now, until)
+            case Run(due):
+                self._attempt(due, 1)
             case Miss(passed):
                 self._miss(passed, MissReason.LATE)
             case _:
                 assert_never(turn.act)
+
+    def _idle(self, now: datetime, until: datetime) -> None:
+        self._tell(until)
+        if self._again is not None and not self._again.stands(now, self._grace):
+            self._again = None
+        if self._again is None:
+            self._stop.wait(min(until - now, LOOK_AGAIN))
+        elif now < self._again.at:
+            self._stop.wait(min(until - now, self._again.at - now, LOOK_AGAIN))
+        else:
+            self._attempt(self._again.due, self._again.attempt)
+
+    def _attempt(self, due: datetime, attempt: int) -> None:
+        self._again = None
+        if self._told is None:
+            self._tell(self._job.schedule.next_after(self._clock.now()))
+        try:
+            report = self._run(self._job)
+        finally:
+            self._told = None
+            self._account_for_the_run()
+        error = unreached(report)
+        if error is not None and not self._stop.requested:
+            self._try_again(due, attempt, report.run_id, error)
+
+    def _try_again(self, due: datetime, failed: int, run_id: str, error: RunError) -> None:
+        now = self._clock.now()
+        self._again = again(self._job.schedule, due, now, failed=failed, grace=self._grace, first_wait=self._first_wait)
+        if self._again is not None:
+            self._observe(RetryAwaited(self._job.name, run_id, error, failed, self._again.at - now))
 
     def _account_for_the_run(self) -> None:
         """What came due during the run is missed."""

@@ -233,6 +233,24 @@ def test_a_database_that_is_away_at_the_start_is_found_by_the_next_run(
     assert rows.ids(database.connect(), FAVORITES) == set()
 
 
+@pytest.mark.req("H-03")
+def test_a_run_that_never_reached_its_database_takes_place_again_without_waiting_for_its_schedule(
+    command: Command, database: Database, admin: Admin
+) -> None:
+    old_favorites(admin, 3)
+    database.server.shut_down()
+    try:
+        worker = Worker(command, GUESTS, **just_now())
+        retry = worker.until_said("job retry")
+        assert (retry["attempt"], retry["kind"]) == (1, "connection")
+    finally:
+        database.server.bring_up()
+
+    assert worker.until_said("job completed")["deletedTotal"] == 3
+    assert worker.end().code == 0
+    assert rows.ids(database.connect(), FAVORITES) == set()
+
+
 @pytest.mark.req("A-16", "H-03")
 def test_a_database_that_goes_away_while_the_worker_is_idle_and_is_back_before_the_retries_are_used_up_is_cleaned(
     command: Command, database: Database, admin: Admin

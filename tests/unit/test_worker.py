@@ -14,12 +14,22 @@ from hypothesis import strategies as st
 
 from pgretention.clock import SystemClock
 from pgretention.job import Job
-from pgretention.report import Fact, MissReason, RunScheduled, RunsMissed
+from pgretention.report import (
+    Backlog,
+    Fact,
+    MissReason,
+    Outcome,
+    RetryAwaited,
+    RunFinished,
+    RunReport,
+    RunScheduled,
+    RunsMissed,
+)
 from pgretention.schedule import Schedule
 from pgretention.sinks import logs
 from pgretention.stop import Stop
-from pgretention.worker import COUNTED, Fires, Miss, Run, Turn, Wait, decide, fires, work
-from tests.support.facts import ACTIVITY, GUEST, NOW, StandingClock
+from pgretention.worker import COUNTED, FIRST_WAIT, Again, Fires, Miss, Run, Turn, Wait, again, decide, fires, work
+from tests.support.facts import ACTIVITY, FOREIGN_KEY, GUEST, NOW, RUN, UNREACHABLE, StandingClock, finished
 
 SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 DAILY = Schedule("0 3 * * *", "UTC")
@@ -199,12 +209,13 @@ class Night:
         self._runs = runs
 
     def pass_by(self, jobs: Sequence[Job], meanwhile: Watch = lambda _: None, grace: timedelta = HOUR) -> None:
-        def run(job: Job) -> None:
+        def run(job: Job) -> RunReport:
             self.began.append((job.name, self.clock.at))
             counts = Counter(name for name, _ in self.began)
             if all(counts[job.name] >= self._runs for job in jobs):
                 self.stop.request()
-            meanwhile(job)
+            came_of_it = meanwhile(job)
+            return came_of_it if isinstance(came_of_it, RunReport) else finished(job).report
 
         left = work(jobs, run, stop=self.stop, clock=self.clock, observe=self.facts.append, grace=grace)
         assert left == []
@@ -325,6 +336,135 @@ def test_a_clock_that_goes_back_by_seconds_while_a_job_runs_starts_it_only_once(
     assert night.times == [NOW, NOW + DAY]
 
 
+def unreachable(job: Job) -> RunReport:
+    return finished(job, Outcome.FAILED, error=UNREACHABLE).report
+
+
+@pytest.mark.req("H-03")
+def test_a_run_that_never_reached_its_database_takes_place_again_after_doubling_waits_within_the_grace() -> None:
+    night = Night(NOW - SECOND, runs=5)
+
+    night.pass_by([on(GUEST, DAILY)], unreachable, grace=timedelta(seconds=110))
+
+    tries = [NOW + SECOND * seconds for seconds in (0, 15, 45, 105)]
+    assert night.times == [*tries, NOW + DAY]
+    waits = [fact for fact in night.facts if isinstance(fact, RetryAwaited)]
+    assert waits == [
+        RetryAwaited(GUEST.name, RUN, UNREACHABLE, attempt, timedelta(seconds=seconds))
+        for attempt, seconds in ((1, 15), (2, 30), (3, 60))
+    ]
+
+
+@pytest.mark.req("H-03")
+def test_a_run_that_reaches_its_database_at_last_does_not_take_place_again() -> None:
+    night = Night(NOW - SECOND, runs=4)
+
+    night.pass_by([on(GUEST, DAILY)], lambda job: unreachable(job) if len(night.began) < 3 else None)
+
+    assert night.times == [NOW, NOW + 15 * SECOND, NOW + 45 * SECOND, NOW + DAY]
+
+
+@pytest.mark.req("H-03")
+def test_a_run_that_comes_due_before_the_next_attempt_takes_its_place_and_the_waits_begin_anew() -> None:
+    night = Night(NOW + SECOND, runs=5)
+
+    night.pass_by([on(GUEST, EVERY_MINUTE)], unreachable)
+
+    assert night.times == [NOW + SECOND * seconds for seconds in (1, 16, 46, 60, 75)]
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        finished(GUEST, Outcome.FAILED, error=FOREIGN_KEY),
+        finished(GUEST, Outcome.REFUSED, error=UNREACHABLE),
+        finished(GUEST, Outcome.FAILED, left=Backlog(1, exact=True, oldest_age=None), error=UNREACHABLE),
+    ],
+    ids=["another error", "refused", "connected before"],
+)
+def test_a_run_that_reached_its_database_or_failed_for_another_reason_waits_for_its_schedule(
+    report: RunFinished,
+) -> None:
+    night = Night(NOW - SECOND, runs=2)
+
+    night.pass_by([on(GUEST, DAILY)], lambda _: report.report)
+
+    assert night.times == [NOW, NOW + DAY]
+
+
+def test_a_clock_that_goes_back_by_seconds_before_another_attempt_starts_it_only_once() -> None:
+    night = Night(NOW - SECOND, runs=3)
+
+    def fail_once_and_go_back(job: Job) -> RunReport | None:
+        if len(night.began) > 1:
+            return None
+        night.clock.at -= timedelta(seconds=30)
+        return unreachable(job)
+
+    night.pass_by([on(GUEST, DAILY)], fail_once_and_go_back)
+
+    assert night.times == [NOW, NOW - 15 * SECOND, NOW + DAY]
+
+
+def test_a_clock_that_goes_back_by_days_before_another_attempt_leaves_it_to_the_schedule() -> None:
+    night = Night(NOW - SECOND, runs=2)
+
+    def fail_and_go_back(job: Job) -> RunReport:
+        night.clock.at -= 3 * DAY
+        return unreachable(job)
+
+    night.pass_by([on(GUEST, DAILY)], fail_and_go_back)
+
+    assert night.times == [NOW, NOW - 2 * DAY]
+
+
+def test_a_process_that_slept_past_the_grace_makes_no_other_attempt() -> None:
+    night = Night(NOW + SECOND, runs=2)
+    night.stop = Jumping(night.clock, 5 * HOUR)
+
+    night.pass_by([on(GUEST, DAILY)], unreachable, grace=MINUTE)
+
+    assert night.times == [NOW + SECOND, NOW + DAY]
+
+
+@given(
+    failed=st.integers(1, 12),
+    late=st.timedeltas(timedelta(0), DAY),
+    grace=st.timedeltas(SECOND, DAY),
+    schedule=st.sampled_from([DAILY, HOURLY, EVERY_MINUTE]),
+)
+def test_another_attempt_is_never_later_than_the_grace_nor_than_the_next_run(
+    failed: int, late: timedelta, grace: timedelta, schedule: Schedule
+) -> None:
+    now = NOW + late
+    attempt = again(schedule, NOW, now, failed=failed, grace=grace, first_wait=FIRST_WAIT)
+    at = now + FIRST_WAIT * 2 ** (failed - 1)
+    if at - NOW <= grace and fires(schedule, now, at) is None:
+        assert attempt == Again(NOW, at, failed + 1)
+    else:
+        assert attempt is None
+
+
+@pytest.mark.req("H-02", "H-03")
+def test_a_stop_wakes_a_job_that_waits_for_another_attempt() -> None:
+    stop, clock = Waiting(1), SystemClock()
+    just_over = clock.now() - MINUTE
+    schedule = Schedule(f"{just_over.second} {just_over.minute} {just_over.hour} * * *", "UTC")
+    ended: list[list[str]] = []
+
+    def wait_in_vain() -> None:
+        jobs = [on(GUEST, schedule)]
+        ended.append(work(jobs, unreachable, stop=stop, clock=clock, observe=lambda _: None, grace=HOUR))
+
+    thread = threading.Thread(target=wait_in_vain)
+    thread.start()
+    stop.all_wait.wait()
+    stop.request()
+    thread.join()
+
+    assert ended == [[]]
+
+
 @pytest.mark.req("F-14", "H-01")
 def test_a_job_that_crashes_goes_on_is_logged_without_its_words_and_leaves_the_others_alone() -> None:
     log = io.StringIO()
@@ -365,7 +505,7 @@ def test_two_jobs_run_at_once_and_one_job_never_twice_at_once() -> None:
     assert twice == []
 
 
-def never(job: Job) -> None:
+def never(job: Job) -> RunReport:
     raise AssertionError(job.name)
 
 
@@ -419,9 +559,10 @@ class FastClock(StandingClock):
 def test_a_run_that_does_not_end_although_it_was_told_to_give_up_is_left() -> None:
     stop, goes_on = Stop(), threading.Event()
 
-    def hang(_: Job) -> None:
+    def hang(job: Job) -> RunReport:
         stop.force()
         goes_on.wait()
+        return finished(job).report
 
     left = work([on(GUEST, DAILY)], hang, stop=stop, clock=FastClock(NOW), observe=lambda _: None, grace=HOUR)
 
