@@ -15,8 +15,11 @@ from pgretention.demo.binaries import Binaries, available, find_binaries
 from pgretention.demo.server import ThrowawayServer
 from pgretention.errors import ThrowawayServerError
 from tests.databases import Database, fresh_database, make_template
+from tests.support import pgbouncer
 
 INSTALLED = available()
+
+collect_ignore = [] if pgbouncer.installed() else ["db/test_pgbouncer.py"]
 
 
 def pytest_configure() -> None:
@@ -26,8 +29,8 @@ def pytest_configure() -> None:
         raise pytest.UsageError(str(error)) from None
 
 
-def pytest_report_header() -> str:
-    return f"servers: {', '.join(map(str, INSTALLED))}"
+def pytest_report_header() -> list[str]:
+    return [f"servers: {', '.join(map(str, INSTALLED))}", f"poolers: {pgbouncer.described()}"]
 
 
 @pytest.fixture(params=INSTALLED, ids=lambda binaries: f"pg{binaries.version}")

@@ -47,6 +47,12 @@ _LIBPQ_SAYS = (
     "invalid",
     "[Errno",
 )
+_POOLER_SAYS = (
+    "unsupported startup parameter",
+    "no such database",
+    "SASL authentication failed",
+    "no more connections allowed",
+)
 _SERVER_SAYS = (
     "password authentication failed",
     "no pg_hba.conf entry",
@@ -58,6 +64,7 @@ _SERVER_SAYS = (
     "too many connections",
     "remaining connection slots",
     "the database system is",
+    *_POOLER_SAYS,
 )
 
 _ADVICE: dict[FaultKind, str] = {
