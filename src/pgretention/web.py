@@ -1,24 +1,27 @@
 """The worker over HTTP: probes and metrics (H-06, design section 6).
 
 What is answered is known already: no request waits for a database or a run, and none can start or stop anything. The
-server has a thread of its own, and the number of its connections is limited, so that whoever asks too much keeps
-neither file descriptors nor time from the runs.
+server has a thread of its own, and the number and the age of its connections are limited, so that whoever asks too much
+keeps neither file descriptors nor time from the runs, and whoever holds connections does not keep the probes out.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
 
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pgretention.config import HostPort
 from pgretention.errors import ConfigurationError
@@ -30,9 +33,12 @@ Reasons = Callable[[], Sequence[str]]
 Exposition = Callable[[str], tuple[bytes, str]]
 """Metrics in the format that an Accept header asks for, and its content type. Answers at once."""
 
+PATIENCE = timedelta(seconds=10)
+"""How long a connection may last: nothing here takes as long, so a client that needs more is slow, silent or gone."""
+
 _CONNECTIONS = 100
 _STOPPING_SECONDS = 5.0
-_HEADERS = [("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store")]
+_HEADERS = [("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store"), ("Connection", "close")]
 _LOGGERS = ("uvicorn", "asyncio")
 
 
@@ -53,13 +59,14 @@ def routes(*, dead: Reasons, unready: Reasons, metrics: Exposition) -> list[Rout
 
 
 @contextmanager
-def serving(address: HostPort, served: Sequence[Route]) -> Generator[HostPort]:
+def serving(address: HostPort, served: Sequence[Route], patience: timedelta = PATIENCE) -> Generator[HostPort]:
     """While inside, answer requests at this address; yields where, with the port that was free when 0 is asked for.
 
-    Connections are taken from the start on. Raises ConfigurationError where nobody can listen.
+    Connections are taken from the start on, for one request each, and are cut off when `patience` is over. Raises
+    ConfigurationError where nobody can listen.
     """
     with closing(_listener(address)) as listener, _logged():
-        server = uvicorn.Server(_config(served))
+        server = uvicorn.Server(_config(served, patience))
         thread = threading.Thread(target=server.run, args=([listener],), name="web", daemon=True)
         thread.start()
         try:
@@ -73,13 +80,13 @@ def _verdict(good: str, reasons: Sequence[str]) -> Response:
     return PlainTextResponse("\n".join(reasons), 503) if reasons else PlainTextResponse(good)
 
 
-def _config(served: Sequence[Route]) -> uvicorn.Config:
+def _config(served: Sequence[Route], patience: timedelta) -> uvicorn.Config:
     app = Starlette(routes=list(served))
     app.router.redirect_slashes = False  # a redirect would go to whatever host the request names
     return uvicorn.Config(
         app,
         loop="asyncio",  # these four, whatever else happens to be installed
-        http="h11",
+        http=_impatient(patience),
         ws="none",
         interface="asgi3",
         lifespan="off",
@@ -91,6 +98,23 @@ def _config(served: Sequence[Route]) -> uvicorn.Config:
         limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=1,
     )
+
+
+def _impatient(patience: timedelta) -> type[asyncio.Protocol]:
+    """HTTP/1.1 on connections that are cut off when their time is over, which the server itself never does to a client
+    that has yet to finish its first request.
+    """
+
+    class Impatient(H11Protocol):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._over = self.loop.call_later(patience.total_seconds(), transport.abort)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._over.cancel()
+            super().connection_lost(exc)
+
+    return Impatient
 
 
 def _listener(address: HostPort) -> socket.socket:

@@ -6,6 +6,8 @@ import json
 import socket
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import timedelta
 from io import StringIO
 
 import pytest
@@ -210,6 +212,37 @@ def test_whoever_holds_many_connections_gets_no_more_of_them() -> None:
             for each in held:
                 each.close()
         until(lambda: ask(at, "/livez").status == 200)
+
+
+@pytest.mark.parametrize("said", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n"], ids=["silent", "halfway"])
+def test_clients_that_never_finish_a_request_are_cut_off_and_do_not_keep_the_probes_out(said: bytes) -> None:
+    with web.serving(ANYWHERE, routes(), timedelta(seconds=1)) as at:
+        held = [socket.create_connection((at.host, at.port)) for _ in range(150)]
+        try:
+            for each in held:
+                with suppress(ConnectionError):  # cut off already
+                    each.sendall(said)
+            until(lambda: ask(at, "/livez").status == 200)
+            assert [over(each) for each in held] == [True] * 150
+        finally:
+            for each in held:
+                each.close()
+
+
+def over(connection: socket.socket) -> bool:
+    """Whether the server ends a connection without a word; does not return before it does."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_a_connection_is_for_one_request() -> None:
+    with web.serving(ANYWHERE, routes()) as at:
+        assert ask(at, "/livez").headers["connection"] == "close"
+        with socket.create_connection((at.host, at.port)) as client, client.makefile("rb") as answer:
+            client.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert answer.read().endswith(b"\r\n\r\nok"), "read to the end, which comes at once"
 
 
 def test_it_starts_and_stops_at_once_any_number_of_times() -> None:
