@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
@@ -21,6 +21,7 @@ from pgretention.preview import Preview
 from pgretention.report import Outcome, RunError, RunFinished, RunReport
 from pgretention.sinks import logs
 from pgretention.sinks.fan_out import Sink, fan_out
+from pgretention.sinks.log_names import INFO
 from pgretention.stop import Stop
 
 JOB_NAMES = (activity_retention.NAME, guest_favorites_cleanup.NAME)
@@ -112,7 +113,7 @@ def work(assignments: Sequence[Assignment], settings: Settings, *, sinks: Iterab
     clock = SystemClock()
     with _answering(assignments, settings.http_listen, stop, clock) as listening:
         observe = fan_out([*sinks, *listening])
-        _say("worker started", version=__version__, jobs=list(by_name))
+        logs.say(INFO, "worker started", version=__version__, jobs=list(by_name))
         left = worker.work(
             [assignment.job for assignment in assignments],
             lambda job: _run(by_name[job.name], observe, stop),
@@ -121,7 +122,7 @@ def work(assignments: Sequence[Assignment], settings: Settings, *, sinks: Iterab
             observe=observe,
             grace=settings.misfire_grace,
         )
-    _say("worker ended", left_running=left)
+    logs.say(INFO, "worker ended", left_running=left)
 
 
 @contextmanager
@@ -143,7 +144,7 @@ def _answering(
     with readiness.watching(databases, stop=stop, clock=clock) as seen:
         dead = partial(without_thread, [name for name, _ in databases], stop)
         with web.serving(address, web.routes(dead=dead, unready=seen.reasons, metrics=metrics.exposition)) as at:
-            _say("listening", address=str(at))
+            logs.say(INFO, "listening", address=str(at))
             yield [metrics]
 
 
@@ -152,11 +153,6 @@ def without_thread(jobs: Sequence[str], stop: Stop) -> list[str]:
     running = {thread.name for thread in threading.enumerate()}
     lost = [job for job in jobs if job not in running]
     return [] if stop.requested else [f"{job} has no thread; restart the worker" for job in lost]
-
-
-def _say(event: str, **fields: object) -> None:
-    with suppress(OSError):  # a log that cannot be written stops nothing
-        logs.logger().info(event, **fields)
 
 
 def _run(assignment: Assignment, observe: Sink, stop: Stop) -> RunReport:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -16,6 +16,7 @@ from pgretention.clock import Clock
 from pgretention.errors import Fault, FaultKind
 from pgretention.session import connect
 from pgretention.sinks import logs
+from pgretention.sinks.log_names import INFO, WARNING
 from pgretention.stop import Stop
 
 LOOK_EVERY = timedelta(seconds=30)
@@ -119,11 +120,10 @@ def watching(
 
 def _say(database: _Database, fault: Fault | None) -> None:
     """Log that a database is away, or back."""
-    with suppress(Exception):  # the log itself may be what is broken
-        for job in database.jobs:
-            if fault is None:
-                logs.logger().info("database back", job=job)
-            else:
-                logs.logger().warning(
-                    "database away", job=job, kind=fault.kind.value, sqlstate=fault.sqlstate, error=str(fault)
-                )
+    for job in database.jobs:
+        if fault is None:
+            logs.say(INFO, "database back", job=job)
+        else:
+            logs.say(
+                WARNING, "database away", job=job, kind=fault.kind.value, sqlstate=fault.sqlstate, error=str(fault)
+            )

@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from datetime import timedelta
 
 import uvicorn
@@ -26,6 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from pgretention.config import HostPort
 from pgretention.errors import ConfigurationError
 from pgretention.sinks import logs
+from pgretention.sinks.log_names import ERROR
 
 Reasons = Callable[[], Sequence[str]]
 """Why something is not so, a line each; nothing when it is. Answers at once."""
@@ -155,5 +156,4 @@ class _Errors(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         kind = record.exc_info[0] if record.exc_info else None
         error_type = None if kind is None else kind.__qualname__
-        with suppress(Exception):  # the log itself may be what is broken
-            logs.logger().error("http server failed", logged_by=record.name, error_type=error_type)
+        logs.say(ERROR, "http server failed", logged_by=record.name, error_type=error_type)

@@ -20,7 +20,6 @@ from __future__ import annotations
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -31,6 +30,7 @@ from pgretention.job import Job
 from pgretention.report import Fact, MissReason, Outcome, RetryAwaited, RunError, RunReport, RunScheduled, RunsMissed
 from pgretention.schedule import Schedule
 from pgretention.sinks import logs
+from pgretention.sinks.log_names import ERROR
 from pgretention.stop import Stop
 
 LOOK_AGAIN = timedelta(minutes=1)
@@ -287,8 +287,7 @@ class _Vigil:
     def _complain(self, error: Exception) -> None:
         place = traceback.extract_tb(error.__traceback__)[-1].name
         kind = type(error).__qualname__
-        with suppress(Exception):  # the log itself may be what is broken
-            logs.logger().error("run crashed", job=self._job.name, error_type=kind, place=place)
+        logs.say(ERROR, "run crashed", job=self._job.name, error_type=kind, place=place)
 
     def _tell(self, due: datetime) -> None:
         """Say when the next run is due: at the start, after each run, and when that has changed."""

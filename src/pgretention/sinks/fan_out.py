@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from pgretention.report import Fact, RunFinished, RunScheduled, RunsMissed
 from pgretention.sinks import logs
+from pgretention.sinks.log_names import ERROR
 
 Sink = Callable[[Fact], None]
 
@@ -49,5 +49,4 @@ def _about(fact: Fact) -> tuple[str, str | None]:
 
 def _complain(sink: Sink, error: Exception, *, job: str, run_id: str | None) -> None:
     name = getattr(sink, "__qualname__", type(sink).__qualname__)
-    with suppress(Exception):  # the log itself may be what is broken
-        logs.logger().error("sink failed", job=job, run_id=run_id, sink=name, error_type=type(error).__qualname__)
+    logs.say(ERROR, "sink failed", job=job, run_id=run_id, sink=name, error_type=type(error).__qualname__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, TextIO, assert_never
 from zoneinfo import ZoneInfo
@@ -72,13 +73,19 @@ def configure(form: str, level: str, stream: TextIO | None = None, clock: Clock 
 
 
 def logger() -> FilteringBoundLogger:
-    """The log of this process, for whoever has something to say that is no fact of a run."""
+    """The log of this process; whoever has something to say that is no fact of a run calls `say`."""
     import structlog  # noqa: PLC0415  slow to load, see above
 
     if not structlog.is_configured():
         configure("console", "info")
     log: FilteringBoundLogger = structlog.get_logger()
     return log
+
+
+def say(level: int, event: str, **fields: object) -> None:
+    """Log something that is no fact of a run, and never raise: the log itself may be what is broken."""
+    with suppress(Exception):
+        logger().log(level, event, **fields)
 
 
 class _Nowhere(io.StringIO):
