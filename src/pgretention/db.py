@@ -27,10 +27,6 @@ _COMMITTING = timedelta(seconds=60)
 _HARDLY = timedelta(milliseconds=10)
 """Long enough for locks that last a moment, such as those on the end of a file."""
 
-_LOOK_FOR_CLIENT = "2s"
-"""How long a statement goes on for a client that was killed (client_connection_check_interval, chapter 20.3.2)."""
-
-_WITH_TRANSACTION_TIMEOUT = 170000
 _IDLE_TIMEOUT = timedelta(seconds=60)
 _NO_SETTINGS: Mapping[LiteralString, str] = MappingProxyType({})
 
@@ -68,10 +64,6 @@ def _opened(
     connection = session.connection
     with faults():
         try:
-            if connection.info.server_version >= _WITH_TRANSACTION_TIMEOUT:
-                settings = {**settings, "transaction_timeout": "0"}  # a role's would end the session, not the batch
-            if session.notices:
-                settings = {**settings, "client_connection_check_interval": _LOOK_FOR_CLIENT}
             session.patience.allow(statement_timeout)
             connection.execute(_opening(session, statement_timeout, mode, settings), prepare=False)
             yield connection
@@ -105,7 +97,7 @@ def _opening(
         "idle_in_transaction_session_timeout": _milliseconds(_IDLE_TIMEOUT),
         "TimeZone": sql.Literal("UTC"),
         "DateStyle": sql.Literal("ISO"),
-        **{name: sql.Literal(value) for name, value in settings.items()},
+        **{name: sql.Literal(value) for name, value in {**settings, **session.settings}.items()},
     }
     return sql.SQL("BEGIN ISOLATION LEVEL READ COMMITTED READ {mode}; {settings}").format(
         mode=mode,

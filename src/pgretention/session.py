@@ -6,11 +6,11 @@ import os
 import queue
 import socket
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import cast
+from typing import LiteralString, cast
 
 import psycopg
 
@@ -28,7 +28,11 @@ _GREETING = timedelta(seconds=10)
 _SILENCE = timedelta(seconds=15)
 """How much later than its own timeout a server may answer before it is taken for dead."""
 
+_LOOK_FOR_CLIENT = "2s"
+"""How long a statement goes on for a client that was killed (client_connection_check_interval, chapter 20.3.2)."""
+
 _WITH_IDLE_SESSION_TIMEOUT = 140000
+_WITH_TRANSACTION_TIMEOUT = 170000
 
 
 class _Patience:
@@ -70,14 +74,14 @@ class _Patience:
 class Session:
     """A connection that deletes, and what was found out about its server when it was opened.
 
-    `pooled`: a pooler stands in between. `lock_timeout`: how long to wait for a lock. `notices`: the server can look
-    now and then whether its client is still there.
+    `pooled`: a pooler stands in between. `lock_timeout`: how long to wait for a lock. `settings`: what every
+    transaction sets besides, as far as this server knows it.
     """
 
     connection: Connection
     pooled: bool
     lock_timeout: timedelta
-    notices: bool
+    settings: Mapping[LiteralString, str]
     patience: _Patience
 
     def cancel(self) -> None:
@@ -178,14 +182,25 @@ def _greet(connection: Connection, patience: _Patience) -> Session:
     elif connection.info.server_version >= _WITH_IDLE_SESSION_TIMEOUT:
         connection.execute("SET idle_session_timeout = 0", prepare=False)  # between attempts a run may wait for longer
     lock_timeout = min(LOCK_TIMEOUT, timedelta(seconds=deadlock_timeout) / 2)
-    return Session(connection, pooled, lock_timeout, _notices(connection), patience)
+    return Session(connection, pooled, lock_timeout, _settings(connection), patience)
 
 
-def _notices(connection: Connection) -> bool:
+def _settings(connection: Connection) -> Mapping[LiteralString, str]:
+    settings: dict[LiteralString, str] = {}
+    if connection.info.server_version >= _WITH_TRANSACTION_TIMEOUT:
+        settings["transaction_timeout"] = "0"  # a role's would end the session, not the batch
+    if _can_look_for_client(connection):
+        settings["client_connection_check_interval"] = _LOOK_FOR_CLIENT
+    return settings
+
+
+def _can_look_for_client(connection: Connection) -> bool:
     """Whether the server can look if its client is still there, which depends on the system it runs on."""
     try:
         connection.execute(
-            "SELECT pg_catalog.set_config('client_connection_check_interval', '1000', true)", prepare=False
+            "SELECT pg_catalog.set_config('client_connection_check_interval', %s, true)",
+            [_LOOK_FOR_CLIENT],
+            prepare=False,
         )
     except psycopg.DatabaseError:
         if connection.closed:
