@@ -1,20 +1,26 @@
-"""How much is expired, told within a bounded time: counted where that is quick, else the planner's estimate."""
+"""What is expired, and how much of it, told within a bounded time: counted where that is quick, else estimated."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from psycopg import sql
 
 from pgretention import db
 from pgretention.errors import Fault, FaultKind
-from pgretention.plan import Plan
+from pgretention.plan import CUTOFF, Plan
 from pgretention.report import Backlog
-from pgretention.session import Session
+from pgretention.session import Connection, Session
 
 MEASURING = timedelta(seconds=2)
 """Counting longer than this would hold back the run it is for; the bound is per statement."""
+
+
+def read_cutoff(connection: Connection, retention: timedelta) -> datetime:
+    """The instant before which a row is expired: the server's now() minus the retention, in UTC (A-06)."""
+    row = connection.execute(CUTOFF, [retention]).fetchone()
+    return cast("tuple[datetime]", row)[0].astimezone(UTC)
 
 
 def measure(session: Session, plan: Plan, cutoff: datetime, within: timedelta) -> Backlog:

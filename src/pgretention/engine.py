@@ -23,8 +23,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
-from typing import cast
+from datetime import timedelta
 
 from pgretention import backlog, catalog, db, plan, recovery
 from pgretention.batch import LockTaken, RolledBack, Target, claim_and_delete
@@ -32,8 +31,9 @@ from pgretention.clock import Clock
 from pgretention.course import Course, Ending, Observe
 from pgretention.errors import Fault, FaultKind, Refusal
 from pgretention.job import Job
+from pgretention.policy import Policy
 from pgretention.report import Outcome, RunError, RunFinished, RunReport, RunStarted
-from pgretention.session import Connection, Session, connect
+from pgretention.session import Session, connect
 from pgretention.stop import Stop
 
 _LAST_LOOK = timedelta(milliseconds=250)
@@ -77,15 +77,16 @@ def _sessions(run: Course, dsn: str) -> Ending:
 
 
 def _in_session(run: Course, session: Session) -> Ending:
-    policy = run.job.policy
-    with _exclusive(session, policy.lock) as alone:
+    with _exclusive(session, run.job.policy.lock) as alone:
         if not alone and run.target is None:
             return Ending(Outcome.SKIPPED)
         if not alone:
             raise Fault(
                 FaultKind.CONNECTION, "the connection was lost and with it the lock, which is held elsewhere now"
             )
-        target = run.target = _aim(run, session)
+        if run.target is None:  # a later session goes on with the same
+            run.target = _aim(run.job.policy, session)
+        target = run.target
         if run.before is None:
             run.before = backlog.measure(session, target.statements, target.cutoff, run.time_left() / 4)
             run.observe(
@@ -93,7 +94,7 @@ def _in_session(run: Course, session: Session) -> Ending:
                     job=run.job.name,
                     run_id=run.run_id,
                     cutoff=target.cutoff,
-                    retention=policy.retention,
+                    retention=run.job.policy.retention,
                     batch_size=run.job.limits.batch_size,
                     backlog=run.before,
                     pooled=session.pooled,
@@ -126,21 +127,12 @@ def _exclusive(session: Session, lock: str | None) -> Generator[bool]:
                 db.unlock(connection, lock)
 
 
-def _aim(run: Course, session: Session) -> Target:
-    """What this run deletes; a later session of it goes on with the same, or is refused."""
-    policy = run.job.policy
-    if run.target is not None:  # every batch compares the definition of the tables with that of the first session
-        return run.target
+def _aim(policy: Policy, session: Session) -> Target:
+    """What a run deletes; raises Refusal where that would not be what the policy says."""
     with db.looking(session, backlog.MEASURING) as connection:
         fingerprint = catalog.fingerprint(connection, policy.tables)
         statements = plan.build(policy, catalog.read(connection, policy.tables))
-        return Target(statements, _read_cutoff(connection, policy.retention), fingerprint)
-
-
-def _read_cutoff(connection: Connection, retention: timedelta) -> datetime:
-    """The instant before which a row is expired: the server's now() minus the retention, in UTC (A-06)."""
-    row = connection.execute(plan.CUTOFF, [retention]).fetchone()
-    return cast("tuple[datetime]", row)[0].astimezone(UTC)
+        return Target(statements, backlog.read_cutoff(connection, policy.retention), fingerprint)
 
 
 def _batches(run: Course, session: Session, target: Target) -> Ending:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from math import ceil
-from typing import cast
 
 from pgretention import backlog, catalog, db, plan
 from pgretention.job import Job
@@ -53,8 +52,7 @@ def look(job: Job, dsn: str) -> Preview:
     with connect(dsn, f"pgretention/{job.name}/plan") as session:
         with db.looking(session, backlog.MEASURING) as connection:
             statements = plan.build(job.policy, catalog.read(connection, job.policy.tables))
-            row = connection.execute(plan.CUTOFF, [job.policy.retention]).fetchone()
-            cutoff = cast("tuple[datetime]", row)[0].astimezone(UTC)
+            cutoff = backlog.read_cutoff(connection, job.policy.retention)
         return Preview(
             job=job,
             cutoff=cutoff,

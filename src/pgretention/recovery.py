@@ -32,7 +32,7 @@ _GIVEN_UP = frozenset({FaultKind.STATEMENT_TIMEOUT, FaultKind.CANCELLED, FaultKi
 def after_rollback(run: Course, fault: Fault, claim: Claim | None) -> Ending | None:
     """What comes of a batch that was rolled back: the end of the run, or None to go on with another batch."""
     if run.stop.forced:
-        return ending_of(run, fault, claim)
+        return _ending_of(run, fault, claim)
     if claim is not None and (fault.kind is FaultKind.FOREIGN_KEY or _still_locked(run, fault)):
         return _leave_out(run, fault, claim) if run.window.refused(claim) else None
     if fault.kind is FaultKind.STATEMENT_TIMEOUT and run.time_left() > timedelta(0):
@@ -46,21 +46,10 @@ def wait_or_end(run: Course, fault: Fault, claim: Claim | None = None) -> Ending
     wait = retries.wait(run.attempts + 1, random.random())  # noqa: S311  no secret hangs on it
     gives_up = run.attempts >= retries.times or wait >= run.time_left() or run.stop.requested
     if fault.kind not in _PASSING or gives_up:
-        return ending_of(run, fault, claim)
+        return _ending_of(run, fault, claim)
     run.attempts += 1
     run.observe(RetryAwaited(run.job.name, run.run_id, _error(run, fault, None), run.attempts, wait))
     return Ending(Outcome.STOPPED) if run.stop.wait(wait) else None
-
-
-def ending_of(run: Course, fault: Fault, claim: Claim | None) -> Ending:
-    """A fault that we asked for ourselves, by a stop or by the run's own time limit, is no failure."""
-    if run.stop.forced and fault.kind in _GIVEN_UP:
-        return Ending(Outcome.STOPPED)
-    if run.stop.requested and (run.cutoff is None or fault.kind is FaultKind.CANCELLED):  # it had no session yet
-        return Ending(Outcome.STOPPED)
-    if fault.kind is FaultKind.STATEMENT_TIMEOUT and run.time_left() <= timedelta(0):
-        return Ending(Outcome.LIMIT_REACHED)
-    return Ending(Outcome.FAILED, _error(run, fault, claim))
 
 
 @contextmanager
@@ -84,13 +73,24 @@ def _with_fewer_rows(run: Course, fault: Fault, claim: Claim | None) -> Ending |
         left_out = run.window.too_slow(claim)
     if left_out and claim is not None:
         return _leave_out(run, fault, claim)
-    return ending_of(run, fault, claim) if run.window.hopeless else None
+    return _ending_of(run, fault, claim) if run.window.hopeless else None
 
 
 def _leave_out(run: Course, fault: Fault, claim: Claim) -> Ending | None:
     """The run goes on with the rest unless that is hopeless; keys are named where a row was found to be the one."""
     run.keep(claim.rows, _error(run, fault, claim if claim.rows == 1 else None))
     return Ending(Outcome.PARTIAL) if run.window.hopeless else None
+
+
+def _ending_of(run: Course, fault: Fault, claim: Claim | None) -> Ending:
+    """A fault that we asked for ourselves, by a stop or by the run's own time limit, is no failure."""
+    if run.stop.forced and fault.kind in _GIVEN_UP:
+        return Ending(Outcome.STOPPED)
+    if run.stop.requested and (run.cutoff is None or fault.kind is FaultKind.CANCELLED):  # it had no session yet
+        return Ending(Outcome.STOPPED)
+    if fault.kind is FaultKind.STATEMENT_TIMEOUT and run.time_left() <= timedelta(0):
+        return Ending(Outcome.LIMIT_REACHED)
+    return Ending(Outcome.FAILED, _error(run, fault, claim))
 
 
 def _error(run: Course, fault: Fault, claim: Claim | None) -> RunError:

@@ -120,12 +120,11 @@ class Window:
 
     def refused(self, claim: Claim) -> bool:
         """The database would not delete the claimed rows: ask for half of them, or leave them out, True."""
-        if claim.rows > 1 and self._bisecting > 0:
-            self._bisecting -= 1
-            self._size = claim.rows // 2
-            return False
         if self._bisecting > 0:
             self._bisecting -= 1
+            if claim.rows > 1:
+                self._size = claim.rows // 2
+                return False
         else:
             self._skipping -= 1
             self._size = self.fast
