@@ -45,14 +45,16 @@ def _whole(path: str, default: int, high: int, about: str) -> Key[int]:
     return Key(path, default, whole(1, high), str, f"a whole number, 1 to {high}", about)
 
 
+def _duration(path: str, default: timedelta, most: timedelta, allowed: str, about: str) -> Key[timedelta]:
+    return Key(path, default, duration(most), format_duration, f"a duration such as {allowed}", about)
+
+
 def _retention(path: str, default: timedelta, about: str) -> Key[timedelta]:
-    accepts = f"a duration such as 365.00:00:00, P365D or 365d, up to {_CENTURY.days} days"
-    return Key(path, default, duration(_CENTURY), format_duration, accepts, about)
+    return _duration(path, default, _CENTURY, f"365.00:00:00, P365D or 365d, up to {_CENTURY.days} days", about)
 
 
 def _limit(path: str, default: timedelta, about: str) -> Key[timedelta]:
-    accepts = f"a duration such as 00:30:00, PT30M or 1h30m, up to {_WEEK.days} days"
-    return Key(path, default, duration(_WEEK), format_duration, accepts, about)
+    return _duration(path, default, _WEEK, f"00:30:00, PT30M or 1h30m, up to {_WEEK.days} days", about)
 
 
 def _cron(path: str, default: str, about: str) -> Key[str]:
@@ -133,20 +135,18 @@ HTTP_LISTEN: Final[Key[HostPort | None]] = Key(
     "Where the worker serves /metrics, the probes and the status page.",
 )
 
-SHUTDOWN_TIMEOUT: Final = Key(
+SHUTDOWN_TIMEOUT: Final = _duration(
     "Host:ShutdownTimeout",
     timedelta(seconds=25),
-    duration(_HOUR),
-    format_duration,
-    "a duration such as 00:00:25, PT25S or 25s, up to 1 hour",
+    _HOUR,
+    "00:00:25, PT25S or 25s, up to 1 hour",
     "How long a batch in flight may go on after SIGTERM or Ctrl-C before it is cancelled and rolled back.",
 )
-MISFIRE_GRACE: Final = Key(
+MISFIRE_GRACE: Final = _duration(
     "Host:MisfireGrace",
     timedelta(hours=1),
-    duration(_DAY),
-    format_duration,
-    "a duration such as 01:00:00, PT1H or 1h, up to 1 day",
+    _DAY,
+    "01:00:00, PT1H or 1h, up to 1 day",
     "How late the worker still starts a run that was due while it was down or asleep; later ones are missed.",
 )
 

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Final
 
+from pgretention import pages
 from pgretention.config.keys import KEYS
 
 _BEGIN: Final = "<!-- settings: generated from pgretention.config.KEYS -->\n"
@@ -23,9 +23,7 @@ def table() -> str:
 
 def renewed(page: str) -> str:
     """The page with the table between its two markers replaced by the current one."""
-    before, _, rest = page.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    return f"{before}{_BEGIN}{table()}{_END}{after}"
+    return pages.renewed(page, _BEGIN, table(), _END)
 
 
 def _default(shown: str) -> str:
@@ -33,6 +31,4 @@ def _default(shown: str) -> str:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        file = Path(name)
-        file.write_text(renewed(file.read_text("utf-8")), "utf-8")
+    pages.write(sys.argv[1:], renewed)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
+from pgretention import pages
 from pgretention.sinks.measures import LABELS
 from pgretention.sinks.metric_names import COMMON, OWN, Metric
 
@@ -26,9 +26,7 @@ def tables() -> str:
 
 def renewed(page: str) -> str:
     """The page with what stands between its two markers replaced by the current tables."""
-    before, _, rest = page.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    return f"{before}{_BEGIN}{tables()}{_END}{after}"
+    return pages.renewed(page, _BEGIN, tables(), _END)
 
 
 def _table(title: str, metrics: Iterable[tuple[Metric, str]]) -> str:
@@ -43,6 +41,4 @@ def _labels(metric: Metric) -> str:
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        file = Path(name)
-        file.write_text(renewed(file.read_text("utf-8")), "utf-8")
+    pages.write(sys.argv[1:], renewed)
