@@ -15,6 +15,7 @@ from tests.databases import Database
 from tests.support import rows
 from tests.support.command import Command, commands
 from tests.support.gates import Gate, one
+from tests.support.locks import LOCK
 from tests.support.planted import left, old_favorites, old_sessions
 from tests.support.rows import FAVORITES, SESSIONS
 from tests.support.runs import ACTIVITY, GUESTS, job, unwatched_run
@@ -22,8 +23,6 @@ from tests.support.transaction_pooler import TransactionPooler, transaction_pool
 from tests.support.triggers import drop, on_delete
 
 Admin = Connection[TupleRow]
-
-LOCK = "job:scheduled:activity-retention"
 
 
 @pytest.fixture(params=[1, 3], ids=["one backend", "three backends"])

@@ -18,6 +18,7 @@ from pgretention.stop import Stop
 from tests.databases import Database
 from tests.support import rows
 from tests.support.gates import Gate, blocked, one, until, workers
+from tests.support.locks import LOCK
 from tests.support.planted import left, old_favorites, old_sessions
 from tests.support.rows import EVENTS, FAVORITES, SESSIONS
 from tests.support.runs import ACTIVITY, GUESTS, Run, job, run, unwatched_run
@@ -27,7 +28,6 @@ Admin = Connection[TupleRow]
 
 TOUCH: LiteralString = "UPDATE user_activity.action_events SET event_type = 'x' WHERE session_id = %s"
 VISIT: LiteralString = "UPDATE user_activity.property_object_views SET ended_at = now() WHERE session_id = %s"
-LOCK = "job:scheduled:activity-retention"
 
 
 def patient(batch_size: int = 2, times: int = 3, first_wait: float = 0.01) -> Job:

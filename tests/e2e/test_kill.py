@@ -15,8 +15,9 @@ from psycopg.rows import TupleRow
 from tests.databases import Database
 from tests.support import rows
 from tests.support.command import Command, Ended
-from tests.support.gates import Gate, one, until, workers
+from tests.support.gates import Gate, until, workers
 from tests.support.lines import Loses, line
+from tests.support.locks import assert_nothing_is_held
 from tests.support.planted import left, old_favorites, old_sessions
 from tests.support.rows import EVENTS, FAVORITES, SESSIONS, VIEWS
 
@@ -26,8 +27,6 @@ ACTIVITY, GUESTS = "activity-retention", "guest-favorites-cleanup"
 TWO_A_BATCH = {"ActivityRetention__BatchSize": "2", "Favorites__GuestRetention__BatchSize": "2"}
 IMPATIENT = {"ActivityRetention__MaxRunDuration": "8s"}
 """Leaves no time for the last retries of a connection that does not come back."""
-
-LOCK = "job:scheduled:activity-retention"
 
 
 def first_child(gate: Gate, _: list[UUID]) -> None:
@@ -81,9 +80,7 @@ def assert_went_on(ended: Ended, sessions: int) -> None:
 
 def assert_the_next_run_finishes(command: Command, admin: Admin, sessions: int) -> None:
     """No backend is left, the lock is free, and a run takes exactly what is there still."""
-    until(lambda: workers(admin) == [])
-    assert one(admin, "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", LOCK) is True
-    assert one(admin, "SELECT pg_advisory_unlock(hashtextextended(%s, 0))", LOCK) is True
+    assert_nothing_is_held(admin)
     ended = command("run", ACTIVITY, "--json")
     assert (ended.code, ended.result["outcome"]) == (0, "completed")
     assert ended.result["deleted"] == dict.fromkeys(map(str, (EVENTS, VIEWS, SESSIONS)), sessions)

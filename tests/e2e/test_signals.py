@@ -21,8 +21,9 @@ from psycopg.rows import TupleRow
 from tests.databases import Database
 from tests.support import rows
 from tests.support.command import PROGRAM, Command, Ended, states, until_heard
-from tests.support.gates import Gate, one, until, workers
+from tests.support.gates import Gate, until
 from tests.support.lines import line
+from tests.support.locks import assert_nothing_is_held
 from tests.support.planted import left, old_favorites, old_sessions
 from tests.support.rows import FAVORITES, SESSIONS
 
@@ -30,7 +31,6 @@ Admin = Connection[TupleRow]
 
 ACTIVITY, GUESTS = "activity-retention", "guest-favorites-cleanup"
 TWO_A_BATCH = {"ActivityRetention__BatchSize": "2", "Favorites__GuestRetention__BatchSize": "2"}
-LOCK = "job:scheduled:activity-retention"
 
 EACH = pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT], ids=lambda ending: ending.name)
 
@@ -42,13 +42,6 @@ def start(command: Command, job: str, **settings: str) -> subprocess.Popen[str]:
 
 def events(ended: Ended) -> list[str]:
     return [line["event"] for line in ended.log]
-
-
-def assert_nothing_is_held(admin: Admin) -> None:
-    """No backend of a run is left, and the lock is free."""
-    until(lambda: workers(admin) == [])
-    assert one(admin, "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", LOCK) is True
-    assert one(admin, "SELECT pg_advisory_unlock(hashtextextended(%s, 0))", LOCK) is True
 
 
 @pytest.mark.req("A-11", "A-15")

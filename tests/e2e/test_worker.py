@@ -15,7 +15,8 @@ from psycopg.rows import TupleRow
 from tests.databases import Database
 from tests.support import rows
 from tests.support.command import Command, until_heard
-from tests.support.gates import Gate, one, until, workers
+from tests.support.gates import Gate, until
+from tests.support.locks import assert_nothing_is_held
 from tests.support.planted import left, old_favorites, old_sessions
 from tests.support.rows import EVENTS, FAVORITES, SESSIONS, VIEWS
 from tests.support.workers import ACTIVITY, GUESTS, Worker, daily, every_minute, just_now, not_today, soon
@@ -23,15 +24,7 @@ from tests.support.workers import ACTIVITY, GUESTS, Worker, daily, every_minute,
 Admin = Connection[TupleRow]
 
 TWO_A_BATCH = {"ActivityRetention__BatchSize": "2", "Favorites__GuestRetention__BatchSize": "2"}
-LOCK = "job:scheduled:activity-retention"
 EACH = pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT], ids=lambda ending: ending.name)
-
-
-def assert_nothing_is_held(admin: Admin) -> None:
-    """No backend of a run is left, and the lock is free."""
-    until(lambda: workers(admin) == [])
-    assert one(admin, "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", LOCK) is True
-    assert one(admin, "SELECT pg_advisory_unlock(hashtextextended(%s, 0))", LOCK) is True
 
 
 @pytest.mark.req("H-02")
