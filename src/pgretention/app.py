@@ -46,7 +46,9 @@ def assign(settings: Settings) -> dict[str, Assignment]:
         Assignment(
             Job(
                 policy=activity_retention.policy(activity.retention),
-                limits=Limits(activity.batch_size, activity.max_run_duration, activity.max_batches_per_run),
+                limits=Limits(
+                    activity.batch_size, activity.max_run_duration, activity.max_batches_per_run, activity.workers
+                ),
                 schedule=activity.schedule,
                 retries=Retries(times=3),
                 enabled=activity.enabled,
@@ -57,7 +59,7 @@ def assign(settings: Settings) -> dict[str, Assignment]:
         Assignment(
             Job(
                 policy=guest_favorites_cleanup.policy(favorites.retention),
-                limits=Limits(favorites.batch_size, favorites.max_run_duration),
+                limits=Limits(favorites.batch_size, favorites.max_run_duration, workers=favorites.workers),
                 schedule=favorites.schedule,
                 enabled=favorites.enabled,
             ),

@@ -14,8 +14,8 @@ Why each line of the deleting path is there. A deleted row cannot be brought bac
 - As many root rows must go as were claimed, and never more than were asked for. Anything else, a trigger that swallows
   deletions say, rolls the batch back.
 - Deferred constraints are checked before COMMIT, while a timeout can still end it and an error still has a name.
-- Behind a pooler the next transaction can be on another server connection, so there an exclusive job's lock is taken
-  anew inside every batch's transaction (A-09).
+- Whether the run may still delete at all is asked in the transaction itself, before anything else (A-09): see
+  `exclusive`.
 - An error rolls back the batch it happened in, and nothing else (A-12).
 """
 
@@ -28,9 +28,10 @@ from typing import cast
 
 from pgretention import catalog, db, plan
 from pgretention.errors import Fault, FaultKind, Refusal
+from pgretention.exclusive import Entry
 from pgretention.plan import Plan
 from pgretention.session import Connection, Session
-from pgretention.window import Claim, Cursor
+from pgretention.window import Asking, Claim, Cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +45,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A committed batch: how many root rows, a count per table in delete order, and the last root row."""
+    """A committed batch: what it had claimed, None if nothing was there, and a count per table in delete order."""
 
-    rows: int
+    claim: Claim | None
     deleted: dict[str, int]
-    last: Cursor | None
 
 
 _LOOK_FOR = "look for a BEFORE DELETE trigger that returns NULL and for row-level security"
 
-NOTHING = Batch(0, {}, None)
-"""Nothing was there to claim."""
 
-
-class LockTaken(Exception):
-    """Another run holds the lock that this batch's transaction asked for."""
+class Barred(Exception):
+    """This batch may not be deleted: another run is on, or this one is over."""
 
 
 class RolledBack(Exception):
@@ -73,51 +70,49 @@ class RolledBack(Exception):
 def claim_and_delete(
     session: Session,
     target: Target,
-    size: int,
-    cursor: Cursor | None,
+    asking: Asking,
     *,
+    entry: Entry,
     time: Callable[[int], timedelta],
     forced: Callable[[], bool],
 ) -> Batch:
-    """Delete up to `size` expired root rows that come after `cursor`, with their children.
+    """Delete the expired root rows that are asked for with their children, as far as nobody else has locked them.
 
-    `time` tells how long a statement over so many root rows may take; `forced` whether even this batch is to be given
-    up. Raises RolledBack, LockTaken, and Refusal when a table is no longer what the plan was made for.
+    `entry` tells whether the run may delete at all, `time` how long a statement over so many root rows may take, and
+    `forced` whether even this batch is to be given up. What is claimed is told before anything is deleted.
+    Raises RolledBack, Barred, and Refusal when a table is no longer what the plan was made for.
     """
     statements, policy = target.statements, target.statements.policy
     binds: dict[str, object] = {"cutoff": target.cutoff}
-    claiming = statements.claim_first(size)
-    if cursor is not None:
-        claiming = statements.claim_next(size)
-        binds |= {"after_expiry": cursor.expiry, "after_key": cursor.key}
+    claiming = statements.claim_first(asking.size)
+    if asking.cursor is not None:
+        claiming = statements.claim_next(asking.size)
+        binds |= {"after_expiry": asking.cursor.expiry, "after_key": asking.cursor.key}
     claim: Claim | None = None
     try:
-        with db.transaction(session, time(size), plan.PLANNER) as connection:
-            if session.pooled and policy.lock is not None:
-                _take(connection, policy.lock)
+        with db.transaction(session, time(asking.size), plan.PLANNER) as connection:
+            if not entry(connection):
+                raise Barred
             connection.execute(statements.hold)
             _same_definition(connection, target)
-            claimed, addresses, keys, last_expiry, last_key = cast(
+            rows, addresses, keys, last_expiry, last_key = cast(
                 "tuple[int, str, str, str, str]", connection.execute(claiming, binds).fetchone()
             )
-            if claimed == 0:
-                return NOTHING
-            _prove_count(claimed, at_most=size)
-            claim = Claim(claimed, keys, Cursor(last_expiry, last_key))
+            if rows == 0:
+                asking.claimed(None)
+                return Batch(None, {})
+            _prove_count(rows, at_most=asking.size)
+            claim = Claim(rows, keys, Cursor(last_expiry, last_key))
+            asking.claimed(claim)
             _go_on_unless(forced)
-            db.tighten(session, time(claimed))
+            db.tighten(session, time(rows))
             binds = {"cutoff": target.cutoff, "addresses": addresses, "keys": keys}
             counts = cast("tuple[int, ...]", connection.execute(statements.delete, binds).fetchone())
-            _prove_deleted(counts[-1], claimed)
+            _prove_deleted(counts[-1], rows)
             connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
     except Fault as fault:
         raise RolledBack(_plainly(fault, target), claim) from None
-    return Batch(claimed, {str(table): rows for table, rows in zip(policy.tables, counts, strict=True)}, claim.last)
-
-
-def _take(connection: Connection, lock: str) -> None:
-    if not db.try_lock(connection, lock, for_transaction=True):
-        raise LockTaken
+    return Batch(claim, {str(table): count for table, count in zip(policy.tables, counts, strict=True)})
 
 
 def _same_definition(connection: Connection, target: Target) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -11,7 +12,7 @@ from pgretention.clock import Clock
 from pgretention.job import Job
 from pgretention.report import Backlog, BatchDone, Fact, Outcome, RowsKept, RunError, RunReport
 from pgretention.stop import Stop
-from pgretention.window import Window
+from pgretention.window import Frontier, Window
 
 Observe = Callable[[Fact], None]
 
@@ -34,7 +35,7 @@ class Ending:
 class Course:
     """Everything a run is made of, so that its steps need not pass it around; `deadline` is the clock's monotonic.
 
-    `attempts` counts failed ones in a row, of those that may be tried again.
+    Its lanes run in threads of their own, and whatever they change together is changed here, one at a time.
     """
 
     job: Job
@@ -43,19 +44,29 @@ class Course:
     stop: Stop
     clock: Clock
     deadline: float
-    window: Window = field(init=False)
+    frontier: Frontier = field(init=False)
+    lanes: tuple[Lane, ...] = field(init=False)
+    gathering: threading.Event = field(default_factory=threading.Event)
+    """Set when the lanes are to end after their batch in flight, although nobody asked for a stop."""
     target: Target | None = None
     before: Backlog | None = None
     after: Backlog | None = None
-    attempts: int = 0
     batches: int = 0
     _deleted: dict[str, int] = field(init=False)
     _kept: int = 0
     _kept_because: RunError | None = None
+    _changing: threading.RLock = field(default_factory=threading.RLock)
 
     def __post_init__(self) -> None:
+        limits = self.job.limits
         self._deleted = {str(table): 0 for table in self.job.policy.tables}
-        self.window = Window(self.job.limits.batch_size, self.job.limits.max_batches)
+        self.frontier = Frontier(limits.batch_size, limits.max_batches)
+        self.lanes = tuple(Lane(self, Window(self.frontier)) for _ in range(limits.workers))
+
+    @property
+    def application_name(self) -> str:
+        """What the connections of this run are called (design section 3)."""
+        return f"pgretention/{self.job.name}/{self.run_id[:8]}"
 
     @property
     def cutoff(self) -> datetime | None:
@@ -79,19 +90,26 @@ class Course:
         """Whether there is less time left than a single row may take."""
         return self.time_for(1) < _STATEMENT
 
+    def say(self, fact: Fact) -> None:
+        """Hand on a fact, one at a time."""
+        with self._changing:
+            self.observe(fact)
+
     def add(self, batch: Batch, took: timedelta) -> None:
         """A batch is committed."""
-        self.batches += 1
-        for table, rows in batch.deleted.items():
-            self._deleted[table] += rows
-        self.observe(BatchDone(self.job.name, self.run_id, self.batches, batch.deleted, took))
+        with self._changing:
+            self.batches += 1
+            for table, rows in batch.deleted.items():
+                self._deleted[table] += rows
+            self.say(BatchDone(self.job.name, self.run_id, self.batches, batch.deleted, took))
 
     def keep(self, rows: int, error: RunError) -> None:
         """Rows stay although they are expired; the first reason stands for all, the keys are put together."""
-        known = self._kept_because or replace(error, keys=(), batch=None)
-        self._kept += rows
-        self._kept_because = replace(known, keys=(*known.keys, *error.keys)[:_NAMED])
-        self.observe(RowsKept(self.job.name, self.run_id, rows, error))
+        with self._changing:
+            known = self._kept_because or replace(error, keys=(), batch=None)
+            self._kept += rows
+            self._kept_because = replace(known, keys=(*known.keys, *error.keys)[:_NAMED])
+            self.say(RowsKept(self.job.name, self.run_id, rows, error))
 
     def report(self, ending: Ending, duration: timedelta) -> RunReport:
         """The result; a limit or a stop that came when nothing was left to do is a completed run (design section 1).
@@ -121,3 +139,14 @@ class Course:
             duration=duration,
             error=error,
         )
+
+
+@dataclass(slots=True)
+class Lane:
+    """One of the connections that a run deletes on: what it asks for next, and how often in a row that failed."""
+
+    run: Course
+    window: Window
+    attempts: int = 0
+    took: timedelta = timedelta(0)
+    """How long its last batch took."""

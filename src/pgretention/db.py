@@ -1,4 +1,4 @@
-"""A transaction with its limits, and the advisory lock.
+"""A transaction with its limits, and what becomes of a COMMIT.
 
 Every statement of ours runs inside `transaction`, so that every setting is SET LOCAL and none is left behind on a
 pooled server connection. What the server says about an error is never passed on: see `Fault`.
@@ -7,7 +7,7 @@ pooled server connection. What the server says about an error is never passed on
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from math import ceil
 from types import MappingProxyType
@@ -135,23 +135,3 @@ def _commit(connection: Connection) -> None:
         raise fault_of(error) from None
     if status != "COMMIT":  # a COMMIT of a failed transaction answers ROLLBACK and raises nothing
         raise Fault(FaultKind.DATABASE, f"the server answered {status} to COMMIT: nothing of this batch is deleted")
-
-
-def try_lock(connection: Connection, name: str, *, for_transaction: bool) -> bool:
-    """Take the advisory lock of that name if it is free, for the session or for the transaction only (A-09)."""
-    scope = "pg_try_advisory_xact_lock" if for_transaction else "pg_try_advisory_lock"
-    row = connection.execute(
-        sql.SQL("SELECT {}(pg_catalog.hashtextextended(%s, 0::pg_catalog.int8))").format(
-            sql.Identifier("pg_catalog", scope)
-        ),
-        [name],
-    ).fetchone()
-    return row is not None and row[0] is True
-
-
-def unlock(connection: Connection, name: str) -> None:
-    """Give the session's lock back; closing the connection does the same where this cannot."""
-    with suppress(psycopg.Error):
-        connection.execute(
-            "SELECT pg_catalog.pg_advisory_unlock(pg_catalog.hashtextextended(%s, 0::pg_catalog.int8))", [name]
-        )

@@ -5,12 +5,13 @@ What a run as a whole may be trusted with; why each line of a batch is there sta
 - The cutoff is read once, from the server's clock, and bound in every statement. A run that lasts an hour deletes
   what was expired when it began, and no clock of this machine has a say (A-06).
 - An exclusive job holds its advisory lock on the connection that deletes. Whoever loses the connection loses the lock
-  and the ability to delete at the same instant (A-09). A new connection has to win the lock anew.
+  and the ability to delete at the same instant (A-09). A new connection has to win the lock anew. Connections that
+  delete beside it ask in every transaction whether it is still there: see `exclusive`.
 - Counters, cursor, log and progress move after COMMIT has answered COMMIT, and not before. A COMMIT whose answer never
   came is neither counted nor tried again: the rows are gone or they are not, and the next run sees which.
-- The cursor remembers the last claimed (expiry, key) within this run only. Without it each batch would walk again
+- The frontier remembers the last claimed (expiry, key) within this run only. Without it each batch would walk again
   over the index entries of all batches before, which cannot be vacuumed while an old snapshot is open. Rows that
-  were locked when the cursor passed are found by starting once more from the oldest after a batch that was not full.
+  were locked when it passed are found by starting once more from the oldest after a batch that was not full.
 - What passes (a lost connection, a deadlock, a lock that is held) is tried again if the job says so, a bounded number
   of times, after waits that a stop cuts short (A-16). What is too slow is tried with fewer rows. What the database
   will never delete is found, named and left out, and the rest goes (A-17): see `window`.
@@ -20,19 +21,20 @@ What a run as a whole may be trusted with; why each line of a batch is there sta
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 from pgretention import backlog, catalog, db, plan, recovery
-from pgretention.batch import LockTaken, RolledBack, Target, claim_and_delete
+from pgretention.batch import Barred, RolledBack, Target, claim_and_delete
 from pgretention.clock import Clock
-from pgretention.course import Course, Ending, Observe
-from pgretention.errors import Fault, FaultKind, Refusal
+from pgretention.course import Course, Ending, Lane, Observe
+from pgretention.errors import Fault, FaultKind
+from pgretention.exclusive import Entry, entered
 from pgretention.job import Job
+from pgretention.lanes import side_by_side
 from pgretention.policy import Policy
-from pgretention.report import Outcome, RunError, RunFinished, RunReport, RunStarted
+from pgretention.report import Outcome, RunFinished, RunReport, RunStarted
 from pgretention.session import Session, connect
 from pgretention.stop import Stop
 
@@ -44,18 +46,14 @@ def run(job: Job, dsn: str, *, run_id: str, observe: Observe, stop: Stop, clock:
     """Run the job once against the database at `dsn`, saying each fact to `observe` as it happens.
 
     Never raises for anything the database does: every way to end is an Outcome of the report, and what was committed
-    before is in it (A-12, A-15). `observe` must not raise.
+    before is in it (A-12, A-15). `observe` must not raise; it is called from several threads, but by one at a time.
     """
     began = clock.monotonic()
     this = Course(job, run_id, observe, stop, clock, deadline=began + job.limits.max_run_duration.total_seconds())
     try:
         ending = _sessions(this, dsn)
-    except Refusal as refusal:
-        ending = Ending(Outcome.REFUSED, RunError(FaultKind.REFUSED, "; ".join(refusal.reasons)))
     except Exception as error:  # noqa: BLE001  a bug of ours must not lose the report of what is already deleted
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        words = f"unexpected {type(error).__name__} in {place.name}, please report it"
-        ending = Ending(Outcome.FAILED, RunError(FaultKind.INTERNAL, words))
+        ending = recovery.end_of(error)
     report = this.report(ending, timedelta(seconds=clock.monotonic() - began))
     observe(RunFinished(report))
     return report
@@ -63,24 +61,26 @@ def run(job: Job, dsn: str, *, run_id: str, observe: Observe, stop: Stop, clock:
 
 def _sessions(run: Course, dsn: str) -> Ending:
     """A session, and when that is lost another one, as long as the job's retries last."""
-    name = f"pgretention/{run.job.name}/{run.run_id[:8]}"
     while True:
         try:
-            with connect(dsn, name, given_up=lambda: run.stop.requested) as session, run.stop.watching(session):
-                return _in_session(run, session)
+            with (
+                connect(dsn, run.application_name, given_up=lambda: run.stop.requested) as session,
+                run.stop.watching(session),
+            ):
+                return _in_session(run, dsn, session)
         except RolledBack as lost:
-            ending = recovery.wait_or_end(run, lost.fault, lost.claim)
+            ending = recovery.wait_or_end(run.lanes[0], lost.fault, lost.claim)
         except Fault as fault:
-            ending = recovery.wait_or_end(run, fault)
+            ending = recovery.wait_or_end(run.lanes[0], fault)
         if ending is not None:
             return ending
 
 
-def _in_session(run: Course, session: Session) -> Ending:
-    with _exclusive(session, run.job.policy.lock) as alone:
-        if not alone and run.target is None:
+def _in_session(run: Course, dsn: str, session: Session) -> Ending:
+    with entered(session, run.job.policy.lock) as entry:
+        if entry is None and run.target is None:
             return Ending(Outcome.SKIPPED)
-        if not alone:
+        if entry is None:
             raise Fault(
                 FaultKind.CONNECTION, "the connection was lost and with it the lock, which is held elsewhere now"
             )
@@ -100,31 +100,15 @@ def _in_session(run: Course, session: Session) -> Ending:
                     pooled=session.pooled,
                 )
             )
-        ending = _batches(run, session, target)
+        try:
+            ending = side_by_side(run, dsn, session, entry, partial(_batches, target))
+        except Barred:
+            return Ending(Outcome.STOPPED if run.batches else Outcome.SKIPPED)
     if not run.stop.forced and not session.connection.closed:
         with suppress(Fault):  # the deletions are done and reported; only what is left stays unknown
             within = max(run.time_left() / 4, _LAST_LOOK)
             run.after = backlog.measure(session, target.statements, target.cutoff, within)
     return ending
-
-
-@contextmanager
-def _exclusive(session: Session, lock: str | None) -> Generator[bool]:
-    """Whether this run may go on: always without a lock, else if the lock is free (A-09).
-
-    Behind a pooler this only looks whether somebody is running now; each batch takes the lock for real.
-    """
-    if lock is None:
-        yield True
-        return
-    with db.looking(session, backlog.MEASURING) as connection:
-        alone = db.try_lock(connection, lock, for_transaction=session.pooled)
-    try:
-        yield alone
-    finally:
-        if alone and not session.pooled and not session.connection.closed:
-            with suppress(Fault), db.looking(session, backlog.MEASURING) as connection:
-                db.unlock(connection, lock)
 
 
 def _aim(policy: Policy, session: Session) -> Target:
@@ -135,46 +119,50 @@ def _aim(policy: Policy, session: Session) -> Target:
         return Target(statements, backlog.read_cutoff(connection, policy.retention), fingerprint)
 
 
-def _batches(run: Course, session: Session, target: Target) -> Ending:
+def _batches(target: Target, lane: Lane, session: Session, entry: Entry) -> Ending:
     """Batch after batch; what ends a run is looked at before each of them (A-11).
 
-    Raises RolledBack when the connection is lost.
+    Raises RolledBack when the connection is lost, and Barred when the run may delete no longer.
     """
-    window, time = run.window, run.time_for
-    took = timedelta(0)
+    run, window = lane.run, lane.window
     while True:
-        ending = _limit(run, took)
-        if ending is not None:
-            return ending
-        began = run.clock.monotonic()
         try:
-            batch = claim_and_delete(
-                session, target, window.size, window.cursor, time=time, forced=lambda: run.stop.forced
-            )
-        except LockTaken:
-            return Ending(Outcome.STOPPED if run.batches else Outcome.SKIPPED)
+            with window.claiming() as asking:
+                ending = _limit(lane)
+                if ending is not None:
+                    return ending
+                began = run.clock.monotonic()
+                batch = claim_and_delete(
+                    session,
+                    target,
+                    asking,
+                    entry=entry,
+                    time=run.time_for,
+                    forced=lambda: run.stop.forced,
+                )
         except RolledBack as error:
             if error.fault.kind is FaultKind.CONNECTION:
                 raise
-            ending = recovery.after_rollback(run, error.fault, error.claim)
+            ending = recovery.after_rollback(lane, error.fault, error.claim)
             if ending is not None:
                 return ending
             continue
-        took = timedelta(seconds=run.clock.monotonic() - began)
-        if batch.rows:
-            run.add(batch, took)
-        with recovery.resizing(run):
-            through = window.deleted(batch.rows, batch.last)
+        if batch.claim is not None:
+            lane.took = timedelta(seconds=run.clock.monotonic() - began)
+            run.add(batch, lane.took)
+            with recovery.resizing(run):
+                window.deleted(batch.claim)
         if not window.divided:
-            run.attempts = 0
-        if through:
-            return Ending(Outcome.COMPLETED)
+            lane.attempts = 0
 
 
-def _limit(run: Course, took: timedelta) -> Ending | None:
-    """What ends a run between two batches; the last one `took` that long."""
+def _limit(lane: Lane) -> Ending | None:
+    """What ends a run between two batches."""
+    run = lane.run
+    if lane.window.through or run.gathering.is_set():  # then how the run ends is for another lane to say
+        return Ending(Outcome.COMPLETED)
     if run.stop.requested:
         return Ending(Outcome.STOPPED)
-    if run.window.used_up or run.time_left() <= took:  # another batch like the last would not finish in time
+    if lane.window.used_up or run.time_left() <= lane.took:  # another batch like the last would not finish in time
         return Ending(Outcome.LIMIT_REACHED)
     return None

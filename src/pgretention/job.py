@@ -12,6 +12,8 @@ from pgretention.schedule import Schedule
 LARGEST_BATCH = 50_000
 """Root rows; a larger batch holds its locks too long to be called small (A-07)."""
 
+MOST_WORKERS = 32
+"""Connections; whoever can use more of them would rather run on a second host."""
 
 LONGEST_WAIT = timedelta(seconds=30)
 """Between two attempts, before luck has its say."""
@@ -21,18 +23,22 @@ LONGEST_WAIT = timedelta(seconds=30)
 class Limits:
     """Where a run ends although rows are left, and how much one transaction takes (A-11, F-04).
 
-    `batch_size` counts root rows, 1 to 50 000. `max_batches` None means no limit on the number of batches.
+    `batch_size` counts root rows, 1 to 50 000. `max_batches` None means no limit on the number of batches. `workers`
+    is how many connections delete at once, 1 to 32; the other limits are for all of them together.
     """
 
     batch_size: int
     max_run_duration: timedelta
     max_batches: int | None = None
+    workers: int = 1
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch_size <= LARGEST_BATCH:
             raise PolicyError(f"batch size must lie between 1 and {LARGEST_BATCH}")
         if self.max_batches is not None and self.max_batches < 1:
             raise PolicyError("the number of batches of a run must be at least 1")
+        if not 1 <= self.workers <= MOST_WORKERS:
+            raise PolicyError(f"the number of workers must lie between 1 and {MOST_WORKERS}")
         if self.max_run_duration <= timedelta(0):
             raise PolicyError("the duration of a run must be above zero")
 

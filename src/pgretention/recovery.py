@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import random
+import traceback
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,8 +21,8 @@ from psycopg.adapt import Transformer
 from psycopg.postgres import types
 from psycopg.pq import Format
 
-from pgretention.course import Course, Ending
-from pgretention.errors import Fault, FaultKind
+from pgretention.course import Course, Ending, Lane
+from pgretention.errors import Fault, FaultKind, Refusal
 from pgretention.report import BatchResized, Outcome, RetryAwaited, RunError
 from pgretention.window import Claim
 
@@ -29,57 +30,68 @@ _PASSING = frozenset({FaultKind.CONNECTION, FaultKind.SERIALIZATION, FaultKind.D
 _GIVEN_UP = frozenset({FaultKind.STATEMENT_TIMEOUT, FaultKind.CANCELLED, FaultKind.CONNECTION})
 
 
-def after_rollback(run: Course, fault: Fault, claim: Claim | None) -> Ending | None:
+def after_rollback(lane: Lane, fault: Fault, claim: Claim | None) -> Ending | None:
     """What comes of a batch that was rolled back: the end of the run, or None to go on with another batch."""
+    run = lane.run
     if run.stop.forced:
         return _ending_of(run, fault, claim)
-    if claim is not None and (fault.kind is FaultKind.FOREIGN_KEY or _still_locked(run, fault)):
-        return _leave_out(run, fault, claim) if run.window.refused(claim) else None
+    if claim is not None and (fault.kind is FaultKind.FOREIGN_KEY or _still_locked(lane, fault)):
+        return _leave_out(run, fault, claim) if lane.window.refused(claim) else None
     if fault.kind is FaultKind.STATEMENT_TIMEOUT and run.time_left() > timedelta(0):
-        return _with_fewer_rows(run, fault, claim)
-    return wait_or_end(run, fault, claim)
+        return _with_fewer_rows(lane, fault, claim)
+    return wait_or_end(lane, fault, claim)
 
 
-def wait_or_end(run: Course, fault: Fault, claim: Claim | None = None) -> Ending | None:
+def wait_or_end(lane: Lane, fault: Fault, claim: Claim | None = None) -> Ending | None:
     """What passes is tried again, None, after a wait, as often as the job allows; anything else ends the run."""
-    retries = run.job.retries
-    wait = retries.wait(run.attempts + 1, random.random())  # noqa: S311  no secret hangs on it
-    gives_up = run.attempts >= retries.times or wait >= run.time_left() or run.stop.requested
+    run, retries = lane.run, lane.run.job.retries
+    wait = retries.wait(lane.attempts + 1, random.random())  # noqa: S311  no secret hangs on it
+    gives_up = lane.attempts >= retries.times or wait >= run.time_left() or run.stop.requested
     if fault.kind not in _PASSING or gives_up:
         return _ending_of(run, fault, claim)
-    run.attempts += 1
-    run.observe(RetryAwaited(run.job.name, run.run_id, _error(run, fault, None), run.attempts, wait))
+    lane.attempts += 1
+    run.say(RetryAwaited(run.job.name, run.run_id, error_of(run, fault), lane.attempts, wait))
     return Ending(Outcome.STOPPED) if run.stop.wait(wait) else None
+
+
+def end_of(error: Exception) -> Ending:
+    """How a run ends on what no batch expects: a database that is not as it has to be, or a bug of ours."""
+    if isinstance(error, Refusal):
+        return Ending(Outcome.REFUSED, RunError(FaultKind.REFUSED, "; ".join(error.reasons)))
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    words = f"unexpected {type(error).__name__} in {place.name}, please report it"
+    return Ending(Outcome.FAILED, RunError(FaultKind.INTERNAL, words))
 
 
 @contextmanager
 def resizing(run: Course, reason: FaultKind | None = None) -> Generator[None]:
     """Say so when batches have another size after this than before; not of one that is only divided."""
-    before = run.window.fast
+    before = run.frontier.fast
     yield
-    if run.window.fast != before:
-        run.observe(BatchResized(run.job.name, run.run_id, run.window.fast, reason))
+    if run.frontier.fast != before:
+        run.say(BatchResized(run.job.name, run.run_id, run.frontier.fast, reason))
 
 
-def _still_locked(run: Course, fault: Fault) -> bool:
-    return fault.kind is FaultKind.LOCK_TIMEOUT and 0 < run.job.retries.times <= run.attempts
+def _still_locked(lane: Lane, fault: Fault) -> bool:
+    return fault.kind is FaultKind.LOCK_TIMEOUT and 0 < lane.run.job.retries.times <= lane.attempts
 
 
-def _with_fewer_rows(run: Course, fault: Fault, claim: Claim | None) -> Ending | None:
-    rows = claim.rows if claim else run.window.size
+def _with_fewer_rows(lane: Lane, fault: Fault, claim: Claim | None) -> Ending | None:
+    run, window = lane.run, lane.window
+    rows = claim.rows if claim else window.size
     if rows == 1 and run.too_short:
         return Ending(Outcome.LIMIT_REACHED)  # the row need not be slow
     with resizing(run, fault.kind):
-        left_out = run.window.too_slow(claim)
+        left_out = window.too_slow(claim)
     if left_out and claim is not None:
         return _leave_out(run, fault, claim)
-    return _ending_of(run, fault, claim) if run.window.hopeless else None
+    return _ending_of(run, fault, claim) if run.frontier.hopeless else None
 
 
 def _leave_out(run: Course, fault: Fault, claim: Claim) -> Ending | None:
     """The run goes on with the rest unless that is hopeless; keys are named where a row was found to be the one."""
-    run.keep(claim.rows, _error(run, fault, claim if claim.rows == 1 else None))
-    return Ending(Outcome.PARTIAL) if run.window.hopeless else None
+    run.keep(claim.rows, error_of(run, fault, claim if claim.rows == 1 else None))
+    return Ending(Outcome.PARTIAL) if run.frontier.hopeless else None
 
 
 def _ending_of(run: Course, fault: Fault, claim: Claim | None) -> Ending:
@@ -90,10 +102,11 @@ def _ending_of(run: Course, fault: Fault, claim: Claim | None) -> Ending:
         return Ending(Outcome.STOPPED)
     if fault.kind is FaultKind.STATEMENT_TIMEOUT and run.time_left() <= timedelta(0):
         return Ending(Outcome.LIMIT_REACHED)
-    return Ending(Outcome.FAILED, _error(run, fault, claim))
+    return Ending(Outcome.FAILED, error_of(run, fault, claim))
 
 
-def _error(run: Course, fault: Fault, claim: Claim | None) -> RunError:
+def error_of(run: Course, fault: Fault, claim: Claim | None = None) -> RunError:
+    """A fault as the report tells it, with the keys that were claimed."""
     keys = () if claim is None else _parse_keys(claim.keys)
     batch = run.batches + 1 if keys else None
     return RunError(fault.kind, str(fault), fault.sqlstate, fault.constraint, keys, batch)

@@ -76,7 +76,10 @@ class BatchDone:
 
 @dataclass(frozen=True, slots=True)
 class RetryAwaited:
-    """A transient fault ended an attempt; the run waits for `wait` and tries again (A-16). `attempt` counts from 1."""
+    """A transient fault ended an attempt; the run waits for `wait` and tries again (A-16). `attempt` counts from 1.
+
+    The worker says it too, after RunFinished, of a run that never reached its database.
+    """
 
     job: str
     run_id: str
@@ -93,6 +96,15 @@ class BatchResized:
     run_id: str
     batch_size: int
     reason: FaultKind | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLost:
+    """One of the parallel connections of a run is gone for good; the others go on and do its part."""
+
+    job: str
+    run_id: str
+    error: RunError
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +203,7 @@ class RunsMissed:
     reason: MissReason
 
 
-RunFact = RunStarted | BatchDone | RetryAwaited | BatchResized | RowsKept | RunFinished
+RunFact = RunStarted | BatchDone | RetryAwaited | BatchResized | WorkerLost | RowsKept | RunFinished
 """What the engine says."""
 
 HostFact = RunScheduled | RunsMissed

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import LiteralString, cast
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from pgretention.errors import Fault, FaultKind
 from pgretention.sqlstate import fault_of_connecting, faults
@@ -100,14 +101,21 @@ def _hang_up(connection: Connection) -> None:
 
 
 @contextmanager
-def connect(dsn: str, application_name: str, *, given_up: Callable[[], bool] = lambda: False) -> Generator[Session]:
+def connect(
+    dsn: str,
+    application_name: str,
+    *,
+    given_up: Callable[[], bool] = lambda: False,
+    beside: Session | None = None,
+) -> Generator[Session]:
     """A session on the database at `dsn`, a libpq URI or key=value string; closed at the end, whatever happens.
 
     The connection is in autocommit, so that a transaction is open only where `transaction` opens one. `given_up` is
-    asked again and again while there is no answer yet. Raises Fault.
+    asked again and again while there is no answer yet. Of several hosts in `dsn` it is the one that the session
+    `beside` is on, if there is one. Raises Fault.
     """
     try:
-        connection = _dial(dsn, application_name, given_up)
+        connection = _dial(dsn, {"application_name": application_name, **_server(beside)}, given_up)
     except psycopg.Error as error:
         raise fault_of_connecting(error, dsn) from None
     except UnicodeError:  # from the look-up of a name such as db..internal
@@ -124,7 +132,14 @@ def connect(dsn: str, application_name: str, *, given_up: Callable[[], bool] = l
         connection.close()
 
 
-def _dial(dsn: str, application_name: str, given_up: Callable[[], bool]) -> Connection:
+def _server(session: Session | None) -> dict[str, str]:
+    if session is None:
+        return {}
+    info = session.connection.info
+    return {"host": info.host, "hostaddr": info.hostaddr, "port": str(info.port)}
+
+
+def _dial(dsn: str, parameters: Mapping[str, str], given_up: Callable[[], bool]) -> Connection:
     """Connect in a thread of its own, since libpq tries host after host and hears nothing of a stop meanwhile."""
     answer: queue.SimpleQueue[Connection | Exception] = queue.SimpleQueue()
     nobody_waits = threading.Event()
@@ -132,9 +147,8 @@ def _dial(dsn: str, application_name: str, given_up: Callable[[], bool]) -> Conn
     def dial() -> None:
         try:
             connection = psycopg.connect(
-                dsn,
+                make_conninfo(dsn, **parameters),
                 autocommit=True,
-                application_name=application_name,
                 connect_timeout=_CONNECT_TIMEOUT_SECONDS,
                 client_encoding="UTF8",
                 keepalives=1,

@@ -9,12 +9,18 @@ next one starts after the last row of it. Two things make it ask for fewer:
   row is left out, and the batches after it grow again by doubling. One bad row costs some small transactions; what lies
   between bad rows is deleted.
 
+The workers of one run share a `Frontier`, and each has a `Window` of its own.
+
 A million bad rows must not become a million transactions. When a run has been refused too often it stops looking for
 single rows and leaves out whole batches, and when it has been refused too often at that, it is hopeless.
 """
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,11 +54,22 @@ class Claim:
     last: Cursor
 
 
-class Window:
-    """Where a run is and how much it asks for at once.
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What a batch is to claim, `size` root rows after `cursor`, and whom to tell what it got, None for nothing."""
 
-    `size` root rows after `cursor`; after None means from the oldest on. With `max_batches` the committed batches ask
-    for no more rows than so many of `batch_size` would: the parts of a divided batch count together as one.
+    size: int
+    cursor: Cursor | None
+    claimed: Callable[[Claim | None], None]
+
+
+class Frontier:
+    """What the parallel workers of a run share: how far their claims have come and how much may be asked for.
+
+    `cursor` is the last row that was claimed, None before the first; `short` whether a claim got less than it asked for
+    and so reached the newest expired row, `drained` whether it began at the oldest. `fast` is the most that is asked
+    for at once, as far as is known now. With `max_batches` the run asks for no more rows than so many of `batch_size`
+    would: the parts of a divided batch count together as one, and one that is left out does not count.
     """
 
     def __init__(
@@ -63,86 +80,166 @@ class Window:
         bisecting: int = BISECTING,
         skipping: int = SKIPPING,
     ) -> None:
+        self.turn = threading.RLock()
+        """Held from asking to claiming, so that the batches of several workers are stretches that follow each other."""
+        self.behind: list[tuple[Cursor | None, int]] = []
+        """Stretches claimed by workers that are gone, each as where it begins and its number of rows."""
         self.cursor: Cursor | None = None
+        self.short = False
+        self.drained = False
         self.fast = batch_size
-        """The most that is asked for at once, as far as is known now."""
-        self._size = batch_size
-        self._batch_size = batch_size
-        self._asked = 0
-        self._allowed = None if max_batches is None else max_batches * batch_size
-        self._bisecting, self._skipping = bisecting, skipping
-        self._streak = 0
-        self._slow_rows = 0
-        self._left_out = False
-
-    @property
-    def size(self) -> int:
-        """How many root rows the next batch asks for."""
-        return self._size if self._allowed is None else min(self._size, self._allowed - self._asked)
-
-    @property
-    def used_up(self) -> bool:
-        """Whether the run has had all its batches (A-11)."""
-        return self._asked == self._allowed
-
-    @property
-    def divided(self) -> bool:
-        """Whether the run is on its way to, or from, a row that cannot go."""
-        return self._size < self.fast
+        self.batch_size = batch_size
+        self.asked = 0
+        self.allowed = sys.maxsize if max_batches is None else max_batches * batch_size
+        self.bisecting, self.skipping = bisecting, skipping
+        self.streak = 0
+        self.slow_rows = 0
+        self.left_out = False
 
     @property
     def hopeless(self) -> bool:
         """Whether going on would only meet more of the same."""
-        return self._skipping < 0 or self._slow_rows >= _SLOW_ROWS
+        return self.skipping < 0 or self.slow_rows >= _SLOW_ROWS
 
-    def deleted(self, rows: int, last: Cursor | None) -> bool:
-        """A batch is committed, or nothing was there to claim; returns whether the run is through.
+    def goes_on(self) -> bool:
+        """Whether a worker that is alone by now has something left to do, when all of them are through.
 
-        A batch that was not full has reached the newest expired row. Rows that were locked when the cursor passed are
-        found by starting once more from the oldest, unless the rows that cannot go would be met again there.
+        Rows that were locked when the cursor passed are found by starting once more from the oldest, unless the rows
+        that cannot go would be met again there.
         """
-        full = rows == self.size
-        through = not full and (self.cursor is None or self._left_out)
-        self.cursor = last if full else None
-        self._asked += self.size if rows else 0
-        self._slow_rows = 0
-        self._grow(full=full)
-        return through
+        if self.behind:
+            return True
+        if self.drained or self.left_out:
+            return False
+        self.cursor, self.short = None, False
+        return True
+
+
+class Window:
+    """What one worker asks for next: `size` root rows after `cursor`; after None means from the oldest on.
+
+    A stretch of rows that it has claimed is its own until it is deleted or left out. A batch that was rolled back is
+    asked for again from where it began, whole or in parts, while the frontier has moved on.
+    """
+
+    def __init__(self, frontier: Frontier) -> None:
+        self._frontier = frontier
+        self._begin: Cursor | None = None
+        self._rest = 0
+        self._part: int | None = None
+        self._full = False
+
+    @property
+    def cursor(self) -> Cursor | None:
+        """The root row after which the next batch begins."""
+        return self._begin if self._rest else self._frontier.cursor
+
+    @property
+    def size(self) -> int:
+        """How many root rows the next batch asks for."""
+        left = self._rest or self._frontier.allowed - self._frontier.asked
+        return min(self._part or self._frontier.fast, left)
+
+    @property
+    def through(self) -> bool:
+        """Whether nothing is left to claim for this worker."""
+        return self._rest == 0 and self._frontier.short
+
+    @property
+    def used_up(self) -> bool:
+        """Whether the run has had all its batches (A-11)."""
+        return self._rest == 0 and self._frontier.asked >= self._frontier.allowed
+
+    @property
+    def divided(self) -> bool:
+        """Whether this worker is on its way to, or from, a row that cannot go."""
+        return self._part is not None
+
+    @contextmanager
+    def claiming(self) -> Generator[Asking]:
+        """What the next batch asks for; no other worker claims before it is told, or the inside is left."""
+        with ExitStack() as turn:
+            turn.enter_context(self._frontier.turn)
+            if not self._rest and self._frontier.behind:
+                self._begin, self._rest = self._frontier.behind.pop()
+
+            def claimed(claim: Claim | None) -> None:
+                self.claimed(claim)
+                turn.close()
+
+            yield Asking(self.size, self.cursor, claimed)
+
+    def claimed(self, claim: Claim | None) -> None:
+        """So many rows are locked now, at most as many as were asked for."""
+        rows, frontier = claim.rows if claim else 0, self._frontier
+        self._full = rows == self.size
+        if self._rest:
+            self._rest = self._rest if self._full else rows  # somebody else has the others
+            return
+        frontier.asked += self.size if rows else 0
+        frontier.short = not self._full
+        frontier.drained = frontier.short and frontier.cursor is None
+        self._begin, self._rest = frontier.cursor, rows
+        frontier.cursor = claim.last if claim else frontier.cursor
+
+    def deleted(self, claim: Claim) -> None:
+        """What was claimed last is deleted and committed."""
+        with self._frontier.turn:
+            self._go_past(claim)
+            self._frontier.slow_rows = 0
+            self._grow()
 
     def too_slow(self, claim: Claim | None) -> bool:
         """A batch ran into its timeout: ask for half of it, or leave out, True, the one row that it was."""
-        if self.size == 1 or (claim and claim.rows == 1):
-            self._slow_rows += 1
-            return self._leave_out(claim)
-        self.fast = self._size = max(1, (claim.rows if claim else self.size) // 2)
-        self._streak = 0
-        return False
+        with self._frontier.turn:
+            rows = claim.rows if claim else self.size
+            if rows == 1:
+                self._frontier.slow_rows += 1
+                return self._leave_out(claim)
+            self._frontier.fast = min(self._frontier.fast, rows // 2)
+            self._frontier.streak = 0
+            self._part = None
+            return False
 
     def refused(self, claim: Claim) -> bool:
         """The database would not delete the claimed rows: ask for half of them, or leave them out, True."""
-        if self._bisecting > 0:
-            self._bisecting -= 1
-            if claim.rows > 1:
-                self._size = claim.rows // 2
-                return False
-        else:
-            self._skipping -= 1
-            self._size = self.fast
-        return self._leave_out(claim)
+        with self._frontier.turn:
+            if self._frontier.bisecting > 0:
+                self._frontier.bisecting -= 1
+                if claim.rows > 1:
+                    self._part = claim.rows // 2
+                    return False
+            else:
+                self._frontier.skipping -= 1
+                self._part = None
+            return self._leave_out(claim)
+
+    def give_up(self) -> None:
+        """This worker is gone: what it had claimed is for another one."""
+        with self._frontier.turn:
+            if self._rest:
+                self._frontier.behind.append((self._begin, self._rest))
+            self._rest = 0
 
     def _leave_out(self, claim: Claim | None) -> bool:
-        self._left_out = True
+        self._frontier.left_out = True
         if claim is None:  # nothing to step over: the next one would be the same
-            self._slow_rows = _SLOW_ROWS
+            self._frontier.slow_rows = _SLOW_ROWS
             return False
-        self.cursor = claim.last
+        self._go_past(claim)
+        self._frontier.asked -= claim.rows
         return True
 
-    def _grow(self, *, full: bool) -> None:
-        if self.divided:
-            self._size = min(self.fast, self._size * 2)
-        elif full and self.fast < self._batch_size:
-            self._streak += 1
-            if self._streak == _FAST_ENOUGH:
-                self._streak = 0
-                self._size = self.fast = min(self._batch_size, self.fast * 2)
+    def _go_past(self, claim: Claim) -> None:
+        self._begin = claim.last
+        self._rest -= claim.rows
+
+    def _grow(self) -> None:
+        frontier = self._frontier
+        if self._part is not None:
+            self._part = self._part * 2 if self._part * 2 < frontier.fast else None
+        elif self._full and frontier.fast < frontier.batch_size:
+            frontier.streak += 1
+            if frontier.streak == _FAST_ENOUGH:
+                frontier.streak = 0
+                frontier.fast = min(frontier.batch_size, frontier.fast * 2)

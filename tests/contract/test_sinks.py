@@ -33,6 +33,7 @@ from pgretention.report import (
     RunScheduled,
     RunsMissed,
     RunStarted,
+    WorkerLost,
 )
 from pgretention.sinks import log_names, logs, progress, summary
 from pgretention.sinks.bar import Bar
@@ -154,6 +155,7 @@ troubles = (
     | st.builds(
         BatchResized, job=anything, run_id=anything, batch_size=rows, reason=st.none() | st.sampled_from(FaultKind)
     )
+    | st.builds(WorkerLost, job=anything, run_id=anything, error=errors)
     | st.builds(RowsKept, job=anything, run_id=anything, rows=rows, error=errors)
 )
 dues = st.timedeltas(timedelta(0), timedelta(days=36_500)).map(lambda later: NOW + later)

@@ -36,8 +36,9 @@ def job(
     batch_size: int = 100,
     max_batches: int | None = None,
     max_run_duration: timedelta = timedelta(minutes=5),
+    workers: int = 1,
 ) -> Job:
-    return Job(policy, Limits(batch_size, max_run_duration, max_batches), Schedule("0 3 * * *", "UTC"))
+    return Job(policy, Limits(batch_size, max_run_duration, max_batches, workers), Schedule("0 3 * * *", "UTC"))
 
 
 @dataclass

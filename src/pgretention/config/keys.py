@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 from pgretention.config.connection import ConnectionString, connection_string
 from pgretention.config.durations import format_duration
 from pgretention.config.values import HostPort, boolean, cron, days, duration, listen, whole, zone
+from pgretention.job import MOST_WORKERS
 
 T = TypeVar("T")
 
@@ -99,6 +100,9 @@ ACTIVITY_BATCHES: Final = _whole(
     1_000_000,
     "Batches after which a run ends and leaves the rest to the next.",
 )
+ACTIVITY_WORKERS: Final = _whole(
+    "ActivityRetention:Workers", 1, MOST_WORKERS, "Connections that delete at once in one run, each batches of its own."
+)
 ACTIVITY_DURATION: Final = _limit(
     "ActivityRetention:MaxRunDuration",
     timedelta(minutes=30),
@@ -119,6 +123,12 @@ GUEST_DAYS: Final[Key[timedelta]] = Key(
     "Days a guest's favorite is kept after it was last updated.",
 )
 GUEST_BATCH: Final = _whole("Favorites:GuestRetention:BatchSize", 1000, 50_000, "Favorites deleted in one transaction.")
+GUEST_WORKERS: Final = _whole(
+    "Favorites:GuestRetention:Workers",
+    1,
+    MOST_WORKERS,
+    "Connections that delete at once in one run, each batches of its own.",
+)
 GUEST_CRON: Final = _cron("Favorites:GuestRetention:Cron", "0 3 * * *", "When guest-favorites-cleanup runs.")
 GUEST_ZONE: Final = _zone("Favorites:GuestRetention:TimeZone", "UTC", "The zone Cron is read in.")
 GUEST_DURATION: Final = _limit(
@@ -157,12 +167,14 @@ KEYS: Final[tuple[Key[Any], ...]] = (
     ACTIVITY_RETENTION,
     ACTIVITY_BATCH,
     ACTIVITY_BATCHES,
+    ACTIVITY_WORKERS,
     ACTIVITY_DURATION,
     ACTIVITY_CRON,
     ACTIVITY_ZONE,
     GUEST_ENABLED,
     GUEST_DAYS,
     GUEST_BATCH,
+    GUEST_WORKERS,
     GUEST_CRON,
     GUEST_ZONE,
     GUEST_DURATION,

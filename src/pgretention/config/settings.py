@@ -15,6 +15,7 @@ from pgretention.config.keys import (
     ACTIVITY_DURATION,
     ACTIVITY_ENABLED,
     ACTIVITY_RETENTION,
+    ACTIVITY_WORKERS,
     ACTIVITY_ZONE,
     FAVORITES,
     GUEST_BATCH,
@@ -22,6 +23,7 @@ from pgretention.config.keys import (
     GUEST_DAYS,
     GUEST_DURATION,
     GUEST_ENABLED,
+    GUEST_WORKERS,
     GUEST_ZONE,
     HTTP_LISTEN,
     KEYS,
@@ -49,6 +51,7 @@ class ActivityRetentionSettings:
     retention: timedelta
     batch_size: int
     max_batches_per_run: int
+    workers: int
     max_run_duration: timedelta
     schedule: Schedule
 
@@ -60,6 +63,7 @@ class GuestFavoritesSettings:
     enabled: bool
     retention: timedelta
     batch_size: int
+    workers: int
     max_run_duration: timedelta
     schedule: Schedule
 
@@ -140,6 +144,7 @@ def _settings(found: Mapping[str, _Found]) -> Settings:
             retention=value(ACTIVITY_RETENTION),
             batch_size=value(ACTIVITY_BATCH),
             max_batches_per_run=value(ACTIVITY_BATCHES),
+            workers=value(ACTIVITY_WORKERS),
             max_run_duration=value(ACTIVITY_DURATION),
             schedule=Schedule.parse(value(ACTIVITY_CRON), value(ACTIVITY_ZONE)),
         ),
@@ -147,6 +152,7 @@ def _settings(found: Mapping[str, _Found]) -> Settings:
             enabled=value(GUEST_ENABLED),
             retention=value(GUEST_DAYS),
             batch_size=value(GUEST_BATCH),
+            workers=value(GUEST_WORKERS),
             max_run_duration=value(GUEST_DURATION),
             schedule=Schedule.parse(value(GUEST_CRON), value(GUEST_ZONE)),
         ),

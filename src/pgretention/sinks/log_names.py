@@ -36,6 +36,7 @@ class LogNames:
     failed: Line
     retry: Line
     resized: Line
+    lost: Line
     kept: Line
 
 
@@ -75,6 +76,7 @@ DEFAULT: Final = LogNames(
     failed=Line("failed", ERROR, _same("run_id", "outcome") | _ERROR | _COUNTS | _same("batches", "duration")),
     retry=Line("retry", WARNING, _same("run_id", "attempt", "wait") | _WHY),
     resized=Line("batch size", INFO, _same("run_id", "batch_size", "reason")),
+    lost=Line("worker lost", WARNING, _same("run_id") | _WHY),
     kept=Line("rows kept", WARNING, _same("run_id", "rows", "batch_ids") | _WHY),
 )
 """For a job whose specification names no events of its own."""
@@ -88,6 +90,7 @@ _ACTIVITY: Final = LogNames(
     failed=DEFAULT.failed,
     retry=DEFAULT.retry,
     resized=DEFAULT.resized,
+    lost=DEFAULT.lost,
     kept=DEFAULT.kept,
 )
 
@@ -120,6 +123,7 @@ _GUEST: Final = LogNames(
     ),
     retry=Line("job retry", WARNING, _GUEST_RUN | _same("attempt", "wait") | _GUEST_WHY),
     resized=Line("batch size", INFO, _GUEST_RUN | {"batchSize": "batch_size", "reason": "reason"}),
+    lost=Line("worker lost", WARNING, _GUEST_RUN | _GUEST_WHY),
     kept=Line("rows kept", WARNING, _GUEST_RUN | {"rows": "rows", "batchIds": "batch_ids"} | _GUEST_WHY),
 )
 

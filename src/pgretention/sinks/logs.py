@@ -30,6 +30,7 @@ from pgretention.report import (
     RunScheduled,
     RunsMissed,
     RunStarted,
+    WorkerLost,
 )
 from pgretention.sinks import log_lines, log_names
 from pgretention.sinks.log_names import Line, LogNames
@@ -122,6 +123,8 @@ class LogSink:
                 _write(fact.job, log_names.of(fact.job).retry, _retry(fact))
             case BatchResized():
                 _write(fact.job, log_names.of(fact.job).resized, _resized(fact))
+            case WorkerLost():
+                _write(fact.job, log_names.of(fact.job).lost, _lost(fact))
             case RowsKept():
                 _write(fact.job, log_names.of(fact.job).kept, _kept(fact))
             case RunScheduled():
@@ -197,6 +200,10 @@ def _retry(fact: RetryAwaited) -> dict[str, object]:
 def _resized(fact: BatchResized) -> dict[str, object]:
     reason = fact.reason.value if fact.reason else None
     return {"run_id": fact.run_id, "batch_size": fact.batch_size, "reason": reason}
+
+
+def _lost(fact: WorkerLost) -> dict[str, object]:
+    return {"run_id": fact.run_id} | _why(fact.error)
 
 
 def _kept(fact: RowsKept) -> dict[str, object]:

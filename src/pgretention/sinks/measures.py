@@ -29,6 +29,7 @@ from pgretention.report import (
     RunScheduled,
     RunsMissed,
     RunStarted,
+    WorkerLost,
 )
 
 
@@ -46,6 +47,7 @@ class Measure(Enum):
     BATCH_SECONDS = auto()
     BATCH_SIZE = auto()
     RETRIES = auto()
+    WORKERS_LOST = auto()
     THROTTLED = auto()
     BACKLOG = auto()
     BACKLOG_BEFORE = auto()
@@ -124,6 +126,8 @@ def measured(fact: Fact) -> Iterator[Measured]:
             yield Measured(Measure.THROTTLED, fact.wait.total_seconds(), BACKOFF)
         case BatchResized():
             yield Measured(Measure.BATCH_SIZE, fact.batch_size)
+        case WorkerLost():
+            yield Measured(Measure.WORKERS_LOST, 1)
         case RowsKept():
             yield Measured(Measure.KEPT, fact.rows)
         case RunScheduled():

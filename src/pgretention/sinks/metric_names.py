@@ -101,6 +101,12 @@ COMMON: Final = (
         "Attempts that ended in a passing error and were followed by another one, by kind of error.",
     ),
     Metric(
+        "pgretention_workers_lost_total",
+        Kind.COUNTER,
+        Measure.WORKERS_LOST,
+        "Parallel connections of runs that were lost while the run went on without them.",
+    ),
+    Metric(
         "pgretention_throttled_seconds_total",
         Kind.COUNTER,
         Measure.THROTTLED,

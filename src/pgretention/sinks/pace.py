@@ -21,6 +21,7 @@ from pgretention.report import (
     RunScheduled,
     RunsMissed,
     RunStarted,
+    WorkerLost,
 )
 
 
@@ -48,7 +49,7 @@ class Seen:
                 return replace(self, rows=self.rows + fact.deleted.get(root, 0), batches=fact.index, latest=now)
             case RunFinished(report):
                 return replace(self, rows=report.deleted.get(root, 0), batches=report.batches, report=report)
-            case RetryAwaited() | BatchResized() | RowsKept() | RunScheduled() | RunsMissed():
+            case RetryAwaited() | BatchResized() | WorkerLost() | RowsKept() | RunScheduled() | RunsMissed():
                 return self
         assert_never(fact)
 
