@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
-from functools import partial
 
-from pgretention import __version__, engine, preview, worker
-from pgretention.clock import Clock, SystemClock
-from pgretention.config import ConnectionString, HostPort, Settings, load
+from pgretention import engine, preview
+from pgretention.clock import SystemClock
+from pgretention.config import ConnectionString, Settings, load
 from pgretention.errors import ConfigurationError, FaultKind
 from pgretention.job import Job, Limits, Retries
 from pgretention.jobs import activity_retention, guest_favorites_cleanup
 from pgretention.preview import Preview
 from pgretention.report import Outcome, RunError, RunFinished, RunReport
-from pgretention.sinks import logs
 from pgretention.sinks.fan_out import Sink, fan_out
-from pgretention.sinks.log_names import INFO
 from pgretention.stop import Stop
 
 JOB_NAMES = (activity_retention.NAME, guest_favorites_cleanup.NAME)
@@ -92,7 +87,7 @@ def run(assignment: Assignment, *, sinks: Iterable[Sink], stop: Stop) -> RunRepo
         report = refusal(job, FaultKind.REFUSED, words)
         observe(RunFinished(report))
         return report
-    return _run(assignment, observe, stop)
+    return run_once(assignment, observe, stop)
 
 
 def choose(assignments: Mapping[str, Assignment], names: Sequence[str]) -> list[Assignment]:
@@ -109,55 +104,8 @@ def choose(assignments: Mapping[str, Assignment], names: Sequence[str]) -> list[
     return chosen
 
 
-def work(assignments: Sequence[Assignment], settings: Settings, *, sinks: Iterable[Sink], stop: Stop) -> None:
-    """Run these jobs on their schedules, whether switched on or not, until a stop (H-01, H-02)."""
-    by_name = {assignment.job.name: assignment for assignment in assignments}
-    clock = SystemClock()
-    with _answering(assignments, settings.http_listen, stop, clock) as listening:
-        observe = fan_out([*sinks, *listening])
-        logs.say(INFO, "worker started", version=__version__, jobs=list(by_name))
-        left = worker.work(
-            [assignment.job for assignment in assignments],
-            lambda job: _run(by_name[job.name], observe, stop),
-            stop=stop,
-            clock=clock,
-            observe=observe,
-            grace=settings.misfire_grace,
-        )
-    logs.say(INFO, "worker ended", left_running=left)
-
-
-@contextmanager
-def _answering(
-    assignments: Sequence[Assignment], address: HostPort | None, stop: Stop, clock: Clock
-) -> Generator[list[Sink]]:
-    """While inside, answer probes and scrapes at the address, if there is one; yields what has to hear of the runs.
-
-    Raises ConfigurationError where nobody can listen.
-    """
-    if address is None:
-        yield []
-        return
-    from pgretention import readiness, web  # noqa: PLC0415  slow to load, and only the worker serves
-    from pgretention.sinks.metrics import Metrics  # noqa: PLC0415  as above
-
-    metrics = Metrics([assignment.job for assignment in assignments], clock)
-    databases = [(assignment.job.name, assignment.dsn) for assignment in assignments]
-    with readiness.watching(databases, stop=stop, clock=clock) as seen:
-        dead = partial(without_thread, [name for name, _ in databases], stop)
-        with web.serving(address, web.routes(dead=dead, unready=seen.reasons, metrics=metrics.exposition)) as at:
-            logs.say(INFO, "listening", address=str(at))
-            yield [metrics]
-
-
-def without_thread(jobs: Sequence[str], stop: Stop) -> list[str]:
-    """A line for each job whose thread, which bears its name, is not there although no stop was requested."""
-    running = {thread.name for thread in threading.enumerate()}
-    lost = [job for job in jobs if job not in running]
-    return [] if stop.requested else [f"{job} has no thread; restart the worker" for job in lost]
-
-
-def _run(assignment: Assignment, observe: Sink, stop: Stop) -> RunReport:
+def run_once(assignment: Assignment, observe: Sink, stop: Stop) -> RunReport:
+    """Run a job once, whether it is switched on or not; every fact of it goes to `observe`."""
     clock = SystemClock()
     return engine.run(assignment.job, assignment.dsn, run_id=_new_run_id(), observe=observe, stop=stop, clock=clock)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from pgretention.config import EffectiveValue, format_duration
 from pgretention.job import Job
 from pgretention.policy import Condition, Equals, IsNull, Policy
-from pgretention.preview import Preview
+
+if TYPE_CHECKING:  # it is only looked at, and the module brings the database driver with it
+    from pgretention.preview import Preview
 
 
 def jobs_text(jobs: Iterable[Job], now: datetime) -> str:

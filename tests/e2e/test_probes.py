@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-import pgretention
-from pgretention.app import without_thread
 from pgretention.config import HostPort
 from pgretention.demo.server import free_port
+from pgretention.service import without_thread
 from pgretention.stop import Stop
 from tests.databases import Database
 from tests.support import planted, rows
@@ -36,7 +31,6 @@ AT_START = {"Host__MisfireGrace": "1d"}
 """A daily job that was not run since its last time runs when the worker starts, and not again before tomorrow."""
 
 PATHS = ("/livez", "/readyz", "/metrics")
-HEAVY = ("prometheus_client", "starlette", "uvicorn")
 
 
 def somewhere() -> HostPort:
@@ -200,37 +194,3 @@ def test_a_job_is_lost_when_no_thread_bears_its_name_and_no_stop_was_requested()
     assert without_thread([ACTIVITY], stop) == [f"{ACTIVITY} has no thread; restart the worker"]
     stop.request()
     assert without_thread([ACTIVITY], stop) == []
-
-
-def loaded(*words: str) -> set[str]:
-    """Which of the heavy libraries a command has loaded by its end."""
-    program = f"""
-import json, sys
-from pgretention.cli import main
-sys.argv = ["pgretention", *{words!r}]
-try:
-    main()
-except SystemExit:
-    pass
-print(json.dumps(sorted(sys.modules)))
-"""
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        env={
-            "PATH": os.defpath,
-            "PYTHONPATH": str(Path(pgretention.__file__).parents[1]),
-            "ConnectionStrings__Favorites": "host=127.0.0.1 port=1 user=nobody",
-        },
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    modules = json.loads(ended.stdout.splitlines()[-1])
-    assert "pgretention.app" in modules
-    return set(HEAVY) & set(modules)
-
-
-@pytest.mark.parametrize("words", [("--help",), ("run", GUESTS, "--json"), ("jobs",)], ids=" ".join)
-def test_only_the_worker_loads_the_web_server_and_the_metrics(words: tuple[str, ...]) -> None:
-    assert loaded(*words) == set()
-    assert loaded("worker", GUESTS, "--set", "Http:Listen=192.0.2.1:9477") == set(HEAVY)

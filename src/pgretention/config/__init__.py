@@ -3,7 +3,6 @@
 from pgretention.config.connection import ConnectionString
 from pgretention.config.durations import format_duration, parse_duration
 from pgretention.config.keys import KEYS, Key
-from pgretention.config.names import FILE_VARIABLE
 from pgretention.config.settings import (
     ActivityRetentionSettings,
     EffectiveValue,
@@ -14,7 +13,6 @@ from pgretention.config.settings import (
 from pgretention.config.values import HostPort
 
 __all__ = [
-    "FILE_VARIABLE",
     "KEYS",
     "ActivityRetentionSettings",
     "ConnectionString",

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
+from pgretention import FILE_VARIABLE
 from pgretention.config.keys import KEYS, Key
 
-FILE_VARIABLE: Final = "PGRETENTION_CONFIG"
 _HINT: Final = 0.6
 _MISSPELT: Final = 0.85
 _ELSE: Final = "; docs/reference/settings.md lists them all"
