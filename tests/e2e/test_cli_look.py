@@ -29,12 +29,14 @@ DEFAULTS = {
     "ActivityRetention:RetentionPeriod": "365.00:00:00",
     "ActivityRetention:BatchSize": "5000",
     "ActivityRetention:MaxBatchesPerRun": "200",
+    "ActivityRetention:Workers": "1",
     "ActivityRetention:MaxRunDuration": "00:30:00",
     "ActivityRetention:RetentionSchedule": "0 0 3 * * *",
     "ActivityRetention:TimeZone": "Europe/Moscow",
     "Favorites:GuestRetention:Enabled": "true",
     "Favorites:GuestRetention:Days": "365",
     "Favorites:GuestRetention:BatchSize": "1000",
+    "Favorites:GuestRetention:Workers": "1",
     "Favorites:GuestRetention:Cron": "0 3 * * *",
     "Favorites:GuestRetention:TimeZone": "UTC",
     "Favorites:GuestRetention:MaxRunDuration": "00:10:00",
@@ -42,7 +44,7 @@ DEFAULTS = {
     "Host:ShutdownTimeout": "00:00:25",
     "Host:MisfireGrace": "01:00:00",
 }
-"""The table of the contract, typed out."""
+"""The table of the contract and what came after it, typed out."""
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ FURTHER = {
     "pgretention_missed_runs_total": "counter",
     "pgretention_rows_kept_total": "counter",
     "pgretention_retries_total": "counter",
-    "pgretention_workers_lost_total": "counter",
+    "pgretention_lost_workers_total": "counter",
     "pgretention_batch_size": "gauge",
 }
 

@@ -101,7 +101,7 @@ COMMON: Final = (
         "Attempts that ended in a passing error and were followed by another one, by kind of error.",
     ),
     Metric(
-        "pgretention_workers_lost_total",
+        "pgretention_lost_workers_total",
         Kind.COUNTER,
         Measure.WORKERS_LOST,
         "Parallel connections of runs that were lost while the run went on without them.",
