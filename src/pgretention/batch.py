@@ -109,6 +109,7 @@ def claim_and_delete(
             binds = {"cutoff": target.cutoff, "addresses": addresses, "keys": keys}
             counts = cast("tuple[int, ...]", connection.execute(statements.delete, binds).fetchone())
             _prove_deleted(counts[-1], rows)
+            db.tighten(session, time(rows))  # less time is left by now, and a trigger may have set what it likes
             connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
     except Fault as fault:
         raise RolledBack(_plainly(fault, target), claim) from None

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from pgretention.batch import Batch, Target
 from pgretention.clock import Clock
+from pgretention.errors import Fault, FaultKind
 from pgretention.job import Job
 from pgretention.report import Backlog, BatchDone, Fact, Outcome, RowsKept, RunError, RunReport
 from pgretention.stop import Stop
@@ -51,6 +52,10 @@ class Course:
     target: Target | None = None
     before: Backlog | None = None
     after: Backlog | None = None
+    entered: bool = False
+    """Whether no other run of the job was on, when this one asked for the first time."""
+    holders: str | None = None
+    """Who held the lock that kept this run from going on."""
     batches: int = 0
     _deleted: dict[str, int] = field(init=False)
     _kept: int = 0
@@ -84,6 +89,14 @@ class Course:
         """
         left = self.time_left()
         return min(_STATEMENT, left if self.batches or rows == 1 else left / 4)
+
+    def given_up(self) -> Fault | None:
+        """Why a connection is no longer waited for, if it is not."""
+        if self.stop.requested:
+            return Fault(FaultKind.CANCELLED, "stopped while connecting")
+        if self.time_left() <= timedelta(0):
+            return Fault(FaultKind.CONNECTION, "cannot connect: no answer before the time of the run was over")
+        return None
 
     @property
     def too_short(self) -> bool:
@@ -138,6 +151,7 @@ class Course:
             backlog_after=self.after,
             duration=duration,
             error=error,
+            holders=self.holders,
         )
 
 

@@ -74,7 +74,7 @@ def _opened(
 
 
 def tighten(session: Session, statement_timeout: timedelta) -> None:
-    """Set shorter timeouts for what is left of a transaction that holds row locks by now.
+    """Set shorter timeouts for what comes next in a transaction that holds row locks by now.
 
     In a deadlock the server gives up whoever has waited for longest when it looks, and that can be the application,
     if it began to wait for us before we began to wait for it. So whoever holds rows hardly waits at all.
@@ -125,7 +125,8 @@ def _commit(connection: Connection) -> None:
     try:
         status = connection.execute("COMMIT", prepare=False).statusmessage
     except psycopg.Error as error:
-        if error.sqlstate is None or connection.closed:
+        # A pooler may have lost the server and keep the connection with us.
+        if connection.closed or fault_of(error).kind is FaultKind.CONNECTION:
             raise Fault(
                 FaultKind.COMMIT_UNKNOWN,
                 "the connection was lost while committing: the batch may or may not be deleted, and is not counted",

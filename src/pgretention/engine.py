@@ -25,7 +25,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 
-from pgretention import backlog, catalog, db, plan, recovery
+from pgretention import backlog, catalog, db, exclusive, plan, recovery
 from pgretention.batch import Barred, RolledBack, Target, claim_and_delete
 from pgretention.clock import Clock
 from pgretention.course import Course, Ending, Lane, Observe
@@ -64,7 +64,7 @@ def _sessions(run: Course, dsn: str) -> Ending:
     while True:
         try:
             with (
-                connect(dsn, run.application_name, given_up=lambda: run.stop.requested) as session,
+                connect(dsn, run.application_name, given_up=run.given_up) as session,
                 run.stop.watching(session),
             ):
                 return _in_session(run, dsn, session)
@@ -78,12 +78,13 @@ def _sessions(run: Course, dsn: str) -> Ending:
 
 def _in_session(run: Course, dsn: str, session: Session) -> Ending:
     with entered(session, run.job.policy.lock) as entry:
-        if entry is None and run.target is None:
-            return Ending(Outcome.SKIPPED)
-        if entry is None:
+        if entry is None and not run.entered:
+            return _elsewhere(run, session)
+        if entry is None:  # by a run that came in between, or still by the connection that we lost
             raise Fault(
                 FaultKind.CONNECTION, "the connection was lost and with it the lock, which is held elsewhere now"
             )
+        run.entered = True
         if run.target is None:  # a later session goes on with the same
             run.target = _aim(run.job.policy, session)
         target = run.target
@@ -103,12 +104,18 @@ def _in_session(run: Course, dsn: str, session: Session) -> Ending:
         try:
             ending = side_by_side(run, dsn, session, entry, partial(_batches, target))
         except Barred:
-            return Ending(Outcome.STOPPED if run.batches else Outcome.SKIPPED)
+            return _elsewhere(run, session)
     if not run.stop.forced and not session.connection.closed:
         with suppress(Fault):  # the deletions are done and reported; only what is left stays unknown
             within = max(run.time_left() / 4, _LAST_LOOK)
             run.after = backlog.measure(session, target.statements, target.cutoff, within)
     return ending
+
+
+def _elsewhere(run: Course, session: Session) -> Ending:
+    """Another run of the job is on."""
+    run.holders = exclusive.holders(session, run.job.policy.lock) if run.job.policy.lock else None
+    return Ending(Outcome.STOPPED if run.batches else Outcome.SKIPPED)
 
 
 def _aim(policy: Policy, session: Session) -> Target:

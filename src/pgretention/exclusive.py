@@ -11,6 +11,9 @@ locks keep the promise when the first connection is lost and another run comes:
 Of two that come at the same instant one sees the other: a run takes the job's lock and then looks at the batch lock, a
 batch shares the batch lock and then looks for its run.
 
+A session's lock can be given back behind our back, by a trigger that calls pg_advisory_unlock_all say. So each batch of
+the first connection takes the job's lock for its transaction too, which nobody can give back before it ends.
+
 Behind a pooler each transaction can be on another server connection. There the job's lock is taken anew inside every
 batch's transaction, and a run has one connection.
 """
@@ -19,12 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from typing import LiteralString
+from importlib.resources import files
+from typing import LiteralString, cast
 
 from psycopg import sql
 
 from pgretention import backlog, db
-from pgretention.errors import Fault
+from pgretention.errors import Fault, FaultKind
 from pgretention.session import Connection, Session
 
 Entry = Callable[[Connection], bool]
@@ -40,12 +44,16 @@ def entered(session: Session, lock: str | None) -> Generator[Entry | None]:
     if lock is None:
         yield _always
         return
-    held = _begin(session, lock)
-    try:
-        yield (lambda connection: _alone(connection, lock)) if held and session.pooled else _always if held else None
-    finally:
-        if held and not session.pooled and not session.connection.closed:
-            _unlock(session, lock)
+    if not _begin(session, lock):
+        yield None
+    elif session.pooled:
+        yield lambda connection: _alone(connection, lock)
+    else:
+        try:
+            yield lambda connection: _still_holds(connection, lock)
+        finally:
+            if not session.connection.closed:
+                _unlock(session, lock)
 
 
 @contextmanager
@@ -73,6 +81,15 @@ def beside(session: Session, lock: str | None, run_id: str) -> Generator[Entry]:
             _unlock(session, this_run)
 
 
+def holders(session: Session, lock: str) -> str | None:
+    """Who keeps a run of the job from beginning now, in words for people; None if nobody can be seen to."""
+    with suppress(Fault), db.looking(session, backlog.MEASURING) as connection:
+        asking = files("pgretention").joinpath("sql/lock_holders.sql").read_bytes()
+        row = connection.execute(asking, {"names": [lock, _batches(lock)]}).fetchone()
+        return cast("str | None", row and row[0])
+    return None
+
+
 def _always(_: Connection) -> bool:
     return True
 
@@ -87,6 +104,17 @@ def _begin(session: Session, lock: str) -> bool:
             return True
         _ask(connection, "pg_advisory_unlock", lock)
         return False
+
+
+def _still_holds(connection: Connection, lock: str) -> bool:
+    """Hold the lock of this session until the end of the transaction too, if it was not lost and taken by another run.
+
+    Raises Fault where another server connection than the session's answers.
+    """
+    row = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
+    if row != (connection.info.backend_pid,):
+        raise Fault(FaultKind.CONNECTION, "a pooler has exchanged the server connection that holds the job's lock")
+    return _ask(connection, "pg_try_advisory_xact_lock", lock)
 
 
 def _alone(connection: Connection, lock: str) -> bool:

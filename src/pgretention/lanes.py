@@ -15,7 +15,7 @@ from typing import Final
 from pgretention import exclusive, recovery
 from pgretention.batch import Barred, RolledBack
 from pgretention.course import Course, Ending, Lane
-from pgretention.errors import Fault
+from pgretention.errors import Fault, FaultKind
 from pgretention.exclusive import Entry
 from pgretention.report import Outcome, WorkerLost
 from pgretention.session import Session, connect
@@ -82,8 +82,8 @@ def _beside(
 def _lane(lane: Lane, dsn: str, lead: Session, entry: Entry, batches: Batches, endings: list[Ending]) -> None:
     run = lane.run
 
-    def leaving() -> bool:
-        return run.stop.requested or run.gathering.is_set()
+    def leaving() -> Fault | None:
+        return Fault(FaultKind.CANCELLED, "no longer needed") if run.gathering.is_set() else run.given_up()
 
     try:
         with (
@@ -94,7 +94,7 @@ def _lane(lane: Lane, dsn: str, lead: Session, entry: Entry, batches: Batches, e
     except Barred:
         return  # the first lane has lost its connection, or is about to see it
     except (RolledBack, Fault) as lost:
-        if not leaving():
+        if leaving() is None:
             fault = lost.fault if isinstance(lost, RolledBack) else lost
             run.say(WorkerLost(run.job.name, run.run_id, recovery.error_of(run, fault)))
         return

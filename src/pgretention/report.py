@@ -125,7 +125,7 @@ class RunReport:
     """What a run did and what is left (A-15): counts of committed deletions only, whatever happened afterwards.
 
     `has_more` is true exactly when the run ended at a limit or a stop rather than drained. `cutoff` and the backlogs
-    are None when the run ended before they were read.
+    are None when the run ended before they were read. `holders` says whose lock kept a run from going on.
     """
 
     job: str
@@ -139,6 +139,7 @@ class RunReport:
     backlog_after: Backlog | None
     duration: timedelta
     error: RunError | None = None
+    holders: str | None = None
 
     def as_json(self) -> dict[str, object]:
         """The result object of `run --json`, ready for `json.dumps` (design section 5)."""

@@ -13,7 +13,8 @@ from datetime import timedelta
 from typing import LiteralString, cast
 
 import psycopg
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 
 from pgretention.errors import Fault, FaultKind
 from pgretention.sqlstate import fault_of_connecting, faults
@@ -23,7 +24,16 @@ Connection = psycopg.Connection[tuple[object, ...]]
 LOCK_TIMEOUT = timedelta(milliseconds=500)
 """The longest wait for a lock: half of the server's default deadlock_timeout, and never more than half of its own."""
 
-_CONNECT_TIMEOUT_SECONDS = 10
+_DIALLING: Mapping[str, str | int] = {
+    "connect_timeout": 10,
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""How a session is opened where neither connection string nor libpq's environment says anything else."""
+
 _GREETING = timedelta(seconds=10)
 
 _SILENCE = timedelta(seconds=15)
@@ -31,6 +41,12 @@ _SILENCE = timedelta(seconds=15)
 
 _LOOK_FOR_CLIENT = "2s"
 """How long a statement goes on for a client that was killed (client_connection_check_interval, chapter 20.3.2)."""
+
+_LOOK_FOR_MACHINE: LiteralString = (
+    "SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3; "
+    "SET tcp_user_timeout = 60000"
+)
+"""So that the lock of a machine that has vanished is free a minute later (chapter 20.3.2)."""
 
 _WITH_IDLE_SESSION_TIMEOUT = 140000
 _WITH_TRANSACTION_TIMEOUT = 170000
@@ -105,14 +121,14 @@ def connect(
     dsn: str,
     application_name: str,
     *,
-    given_up: Callable[[], bool] = lambda: False,
+    given_up: Callable[[], Fault | None] = lambda: None,
     beside: Session | None = None,
 ) -> Generator[Session]:
     """A session on the database at `dsn`, a libpq URI or key=value string; closed at the end, whatever happens.
 
-    The connection is in autocommit, so that a transaction is open only where `transaction` opens one. `given_up` is
-    asked again and again while there is no answer yet. Of several hosts in `dsn` it is the one that the session
-    `beside` is on, if there is one. Raises Fault.
+    The connection is in autocommit, so that a transaction is open only where `transaction` opens one. While there is
+    no answer yet `given_up` is asked again and again, and what it gives is raised. Of several hosts in `dsn` it is the
+    one that the session `beside` is on, if there is one. Raises Fault.
     """
     try:
         connection = _dial(dsn, {"application_name": application_name, **_server(beside)}, given_up)
@@ -139,7 +155,7 @@ def _server(session: Session | None) -> dict[str, str]:
     return {"host": info.host, "hostaddr": info.hostaddr, "port": str(info.port)}
 
 
-def _dial(dsn: str, parameters: Mapping[str, str], given_up: Callable[[], bool]) -> Connection:
+def _dial(dsn: str, parameters: Mapping[str, str], given_up: Callable[[], Fault | None]) -> Connection:
     """Connect in a thread of its own, since libpq tries host after host and hears nothing of a stop meanwhile."""
     answer: queue.SimpleQueue[Connection | Exception] = queue.SimpleQueue()
     nobody_waits = threading.Event()
@@ -147,15 +163,7 @@ def _dial(dsn: str, parameters: Mapping[str, str], given_up: Callable[[], bool])
     def dial() -> None:
         try:
             connection = psycopg.connect(
-                make_conninfo(dsn, **parameters),
-                autocommit=True,
-                connect_timeout=_CONNECT_TIMEOUT_SECONDS,
-                client_encoding="UTF8",
-                keepalives=1,
-                keepalives_idle=30,
-                keepalives_interval=10,
-                keepalives_count=3,
-                tcp_user_timeout=60_000,
+                make_conninfo(dsn, **_unless_told(dsn), **parameters), autocommit=True, client_encoding="UTF8"
             )
         except Exception as error:  # noqa: BLE001  it is raised where somebody waits for it
             answer.put(error)
@@ -169,13 +177,20 @@ def _dial(dsn: str, parameters: Mapping[str, str], given_up: Callable[[], bool])
         try:
             got = answer.get(timeout=0.1)
         except queue.Empty:
-            if given_up():
+            reason = given_up()
+            if reason is not None:
                 nobody_waits.set()
-                raise Fault(FaultKind.CANCELLED, "stopped while connecting") from None
+                raise reason from None
             continue
         if isinstance(got, Exception):
             raise got
         return got
+
+
+def _unless_told(dsn: str) -> Mapping[str, str | int]:
+    told = {option.keyword.decode() for option in Conninfo.get_defaults() if option.val is not None}
+    told |= conninfo_to_dict(dsn).keys()
+    return {name: value for name, value in _DIALLING.items() if name not in told}
 
 
 def _greet(connection: Connection, patience: _Patience) -> Session:
@@ -193,8 +208,10 @@ def _greet(connection: Connection, patience: _Patience) -> Session:
     pooled = pid != connection.info.backend_pid
     if pooled:
         connection.prepare_threshold = None  # a statement prepared on one server connection is not on the next
-    elif connection.info.server_version >= _WITH_IDLE_SESSION_TIMEOUT:
-        connection.execute("SET idle_session_timeout = 0", prepare=False)  # between attempts a run may wait for longer
+    else:
+        connection.execute(_LOOK_FOR_MACHINE, prepare=False)
+        if connection.info.server_version >= _WITH_IDLE_SESSION_TIMEOUT:
+            connection.execute("SET idle_session_timeout = 0", prepare=False)  # a run waits between two attempts
     lock_timeout = min(LOCK_TIMEOUT, timedelta(seconds=deadlock_timeout) / 2)
     return Session(connection, pooled, lock_timeout, _settings(connection), patience)
 

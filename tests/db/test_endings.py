@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -437,6 +438,19 @@ def test_a_database_that_cannot_be_reached_is_a_failure_that_shows_no_password(d
     assert report.error.kind is FaultKind.CONNECTION
     assert '"nowhere" does not exist' in report.error.message
     assert database.server.password not in str(report)
+
+
+@pytest.mark.req("A-11")
+def test_a_server_that_does_not_answer_is_not_awaited_for_longer_than_the_run_may_take() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        dsn = f"host=127.0.0.1 port={silent.getsockname()[1]} connect_timeout=0"
+
+        report = unwatched_run(dsn, job(ACTIVITY, max_run_duration=timedelta(seconds=0.5))).report
+
+    assert report.outcome is Outcome.FAILED
+    assert report.error is not None
+    assert report.error.kind is FaultKind.CONNECTION
+    assert "time of the run" in report.error.message
 
 
 @pytest.mark.req("A-12", "F-06")

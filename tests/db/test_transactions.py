@@ -10,8 +10,10 @@ import pytest
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from pgretention import backlog
+from pgretention import backlog, db
+from pgretention.errors import Fault, FaultKind
 from pgretention.report import Backlog, BatchDone, Fact, Outcome, RunStarted
+from pgretention.session import connect
 from tests.databases import WORKER, Database
 from tests.support import rows
 from tests.support.gates import Gate, one, until, workers
@@ -74,6 +76,73 @@ def test_a_batch_is_not_cut_off_by_a_shorter_timeout_of_the_role(database: Datab
     rows.favorite(admin)
 
     assert run(database, job(GUESTS)).report.deleted == {str(FAVORITES): 1}
+
+
+@pytest.mark.req("F-09", "A-12")
+def test_what_a_trigger_sets_does_not_hold_for_the_deferred_constraints(database: Database, admin: Admin) -> None:
+    admin.execute("CREATE TABLE public.seen (name text, setting text)")
+    on_delete(
+        admin,
+        FAVORITES,
+        "PERFORM set_config('statement_timeout', '0', true), set_config('lock_timeout', '0', true)",
+    )
+    admin.execute(
+        """
+        CREATE FUNCTION public.look() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+            INSERT INTO public.seen SELECT name, current_setting(name) FROM pg_settings
+             WHERE name IN ('lock_timeout', 'statement_timeout');
+            RETURN OLD;
+        END $$;
+        CREATE CONSTRAINT TRIGGER look AFTER DELETE ON favorites.favorites DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION public.look();
+        """
+    )
+    rows.favorite(admin)
+
+    run(database, job(GUESTS, max_run_duration=timedelta(minutes=10)))
+
+    seen: dict[str, str] = dict(admin.execute("SELECT name, setting FROM public.seen").fetchall())
+    assert seen == {"lock_timeout": "10ms", "statement_timeout": "1min"}
+
+
+@pytest.mark.req("A-12", "F-11")
+def test_a_commit_during_which_a_pooler_loses_the_server_and_keeps_us_is_unknown(database: Database) -> None:
+    with connect(database.dsn, "pgretention/test") as session:
+        session.connection.execute(
+            """
+            CREATE TEMPORARY TABLE given (id int);
+            CREATE FUNCTION pg_temp.lose() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE 'server conn crashed?' USING ERRCODE = '08P01'; END $$;
+            CREATE CONSTRAINT TRIGGER lose AFTER INSERT ON given DEFERRABLE INITIALLY DEFERRED
+                FOR EACH ROW EXECUTE FUNCTION pg_temp.lose();
+            """
+        )
+        with pytest.raises(Fault) as lost, db.transaction(session, timedelta(seconds=10)) as connection:
+            connection.execute("INSERT INTO given VALUES (1)")
+    assert lost.value.kind is FaultKind.COMMIT_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("said", "environment", "then"),
+    [
+        ("", "", {"connect_timeout": "10", "keepalives_idle": "30", "tcp_user_timeout": "60000"}),
+        (
+            "connect_timeout=3 keepalives_idle=5 tcp_user_timeout=0",
+            "",
+            {"connect_timeout": "3", "keepalives_idle": "5", "tcp_user_timeout": "0"},
+        ),
+        ("", "7", {"connect_timeout": "7", "keepalives_idle": "30", "tcp_user_timeout": "60000"}),
+    ],
+)
+def test_what_the_connection_string_or_libpq_s_environment_says_of_the_line_counts(
+    database: Database, monkeypatch: pytest.MonkeyPatch, said: str, environment: str, then: dict[str, str]
+) -> None:
+    if environment:
+        monkeypatch.setenv("PGCONNECT_TIMEOUT", environment)
+    with connect(f"{database.worker_dsn} {said}", "pgretention/test") as session:
+        info = session.connection.pgconn.info
+        told = {option.keyword.decode(): (option.val or b"").decode() for option in info}
+    assert {name: told[name] for name in then} == then
 
 
 @pytest.mark.req("A-20")

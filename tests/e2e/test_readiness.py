@@ -19,6 +19,7 @@ from pgretention.clock import SystemClock
 from pgretention.config import HostPort
 from pgretention.demo.binaries import Binaries
 from pgretention.demo.server import ThrowawayServer
+from pgretention.errors import Fault
 from pgretention.readiness import Readiness, watching
 from pgretention.session import Session, connect
 from pgretention.sinks import logs
@@ -188,7 +189,7 @@ def test_whatever_goes_wrong_in_a_look_the_next_one_takes_place(
 ) -> None:
     troubles = [RuntimeError("can't start new thread"), OSError("a secret")]
 
-    def dial(dsn: str, name: str, *, given_up: Callable[[], bool]) -> AbstractContextManager[Session]:
+    def dial(dsn: str, name: str, *, given_up: Callable[[], Fault | None]) -> AbstractContextManager[Session]:
         if troubles:
             raise troubles.pop()
         return connect(dsn, name, given_up=given_up)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from pgretention.errors import FaultKind
@@ -116,6 +116,10 @@ def finished(
             error=error,
         )
     )
+
+
+def held_elsewhere(job: Job) -> RunFinished:
+    return RunFinished(replace(finished(job, Outcome.SKIPPED).report, holders="process 4711 (psql, role ann)"))
 
 
 def stories(job: Job) -> dict[str, list[Fact]]:

@@ -71,7 +71,7 @@ DEFAULT: Final = LogNames(
         | _COUNTS
         | _same("batches", "has_more", "duration", "backlog_remaining", "backlog_exact"),
     ),
-    skipped=Line("skipped", INFO, _same("run_id", "reason")),
+    skipped=Line("skipped", INFO, _same("run_id", "reason", "holders")),
     refused=Line("refused", ERROR, _same("run_id", "kind", "reasons")),
     failed=Line("failed", ERROR, _same("run_id", "outcome") | _ERROR | _COUNTS | _same("batches", "duration")),
     retry=Line("retry", WARNING, _same("run_id", "attempt", "wait") | _WHY),
@@ -109,7 +109,7 @@ _GUEST: Final = LogNames(
         | _GUEST_TOTALS
         | {"backlogRemaining": "backlog_remaining", "backlogExact": "backlog_exact"},
     ),
-    skipped=Line("job skipped", INFO, _GUEST_RUN | _same("reason")),
+    skipped=Line("job skipped", INFO, _GUEST_RUN | _same("reason", "holders")),
     refused=Line("job refused", ERROR, _GUEST_RUN | _same("kind", "reasons")),
     failed=Line(
         "job failed",

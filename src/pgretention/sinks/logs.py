@@ -247,5 +247,6 @@ def _finished(report: RunReport) -> dict[str, object]:
         "backlog_remaining": left.rows if left else None,
         "backlog_exact": left.exact if left else None,
         "reason": "another run holds the lock",
+        "holders": report.holders,
         "reasons": error.message if error else None,
     } | _why(error)

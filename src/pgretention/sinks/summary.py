@@ -72,6 +72,8 @@ def _facts(report: RunReport, limits: Limits | None) -> Iterator[tuple[str, str]
         yield from _why(report.error)
     elif report.outcome is Outcome.LIMIT_REACHED:
         yield "why", f"{_limit(report, limits)} is reached"
+    elif report.holders is not None:
+        yield "lock", f"held by {report.holders}"
     elif report.outcome is Outcome.STOPPED:
         yield "why", "a stop was asked for"
     for place, advice in enumerate(_next(report, limits)):
