@@ -83,29 +83,34 @@ def run(assignment: Assignment, *, sinks: Iterable[Sink], stop: Stop) -> RunRepo
     """Run a job once, now. Whoever has switched a job off does not want it run by hand either: that is refused."""
     job, observe = assignment.job, fan_out(sinks)
     if not job.enabled:
-        words = f"{job.name} is switched off; set {assignment.switch} to true to run it"
-        report = refusal(job, FaultKind.REFUSED, words)
+        report = refusal(job, FaultKind.REFUSED, _switched_off(assignment))
         observe(RunFinished(report))
         return report
     return run_once(assignment, observe, stop)
 
 
 def choose(assignments: Mapping[str, Assignment], names: Sequence[str]) -> list[Assignment]:
-    """The named jobs, each once and whether switched on or not; without a name all that are switched on.
+    """The named jobs, each once; without a name all that are switched on.
 
-    Raises ConfigurationError where that leaves none.
+    Raises ConfigurationError where that leaves none, and for a named job that is switched off.
     """
-    if names:
-        return [assignments[name] for name in dict.fromkeys(names)]
-    chosen = [assignment for assignment in assignments.values() if assignment.job.enabled]
+    named = [assignments[name] for name in dict.fromkeys(names)]
+    off = [_switched_off(assignment) for assignment in named if not assignment.job.enabled]
+    if off:
+        raise ConfigurationError(off)
+    chosen = named or [assignment for assignment in assignments.values() if assignment.job.enabled]
     if not chosen:
         switches = " or ".join(assignment.switch for assignment in assignments.values())
-        raise ConfigurationError([f"every job is switched off: set {switches} to true, or name the jobs to run"])
+        raise ConfigurationError([f"every job is switched off: set {switches} to true"])
     return chosen
 
 
+def _switched_off(assignment: Assignment) -> str:
+    return f"{assignment.job.name} is switched off; set {assignment.switch} to true to run it"
+
+
 def run_once(assignment: Assignment, observe: Sink, stop: Stop) -> RunReport:
-    """Run a job once, whether it is switched on or not; every fact of it goes to `observe`."""
+    """Run a job once; every fact of it goes to `observe`."""
     clock = SystemClock()
     return engine.run(assignment.job, assignment.dsn, run_id=_new_run_id(), observe=observe, stop=stop, clock=clock)
 

@@ -15,7 +15,7 @@ from typing import Final, NoReturn, TextIO
 
 import click
 
-from pgretention import __version__
+from pgretention import __version__, signals
 from pgretention.commands import codes
 from pgretention.commands.options import common_options
 from pgretention.errors import ConfigurationError, PgRetentionError, Refusal
@@ -32,6 +32,10 @@ COMMANDS: Final = {
 """Each command, which is a module of that name in `pgretention.commands`, and what `--help` says of it."""
 
 
+_FINISHING: Final = frozenset({"run", "worker"})
+"""Those that hear signals, and end in their own way."""
+
+
 class Commands(click.Group):
     """A group that imports a command only when it is asked for."""
 
@@ -42,6 +46,8 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"pgretention.commands.{cmd_name}").command
+        if cmd_name not in _FINISHING:
+            signals.let_through()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

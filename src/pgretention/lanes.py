@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 from pgretention import exclusive, recovery
@@ -53,6 +54,16 @@ def side_by_side(run: Course, dsn: str, session: Session, entry: Entry, batches:
     except (RolledBack, Fault):
         if all(ending.outcome is Outcome.COMPLETED for ending in endings):
             raise
+    return _worst(endings)
+
+
+def _worst(endings: list[Ending]) -> Ending:
+    """The ending that is told; answers to COMMIT that never came are the worst, with the keys of all of them."""
+    errors = [ending.error for ending in endings if ending.error is not None]
+    unknown = [error for error in errors if error.kind is FaultKind.COMMIT_UNKNOWN]
+    if unknown:
+        keys = tuple(key for error in unknown for key in error.keys)
+        return Ending(Outcome.FAILED, replace(unknown[0], keys=keys))
     return min(endings, key=lambda ending: _WORST_FIRST.index(ending.outcome))
 
 

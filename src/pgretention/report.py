@@ -192,6 +192,16 @@ class RunScheduled:
 
 
 @dataclass(frozen=True, slots=True)
+class CatchingUp:
+    """A run begins that was due at `due`, in UTC, while the worker was down or asleep: `late` ago (H-01)."""
+
+    job: str
+    due: datetime
+    zone: str
+    late: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class RunsMissed:
     """Runs that were due did not take place: the process slept for longer than the grace, or the last one was still on.
 
@@ -207,7 +217,7 @@ class RunsMissed:
 RunFact = RunStarted | BatchDone | RetryAwaited | BatchResized | WorkerLost | RowsKept | RunFinished
 """What the engine says."""
 
-HostFact = RunScheduled | RunsMissed
+HostFact = RunScheduled | CatchingUp | RunsMissed
 """What the worker says between runs."""
 
 Fact = RunFact | HostFact

@@ -30,6 +30,14 @@ _DAY = timedelta(days=1)
 _ANY_DATE = datetime(2024, 1, 1)  # noqa: DTZ001  a time on the wall has no zone
 _WITH_SECONDS = 6
 _NEAR = 0.8
+_BOUNDS = {
+    "minute": "0 to 59",
+    "hour": "0 to 23",
+    "day-of-month": "1 to 31",
+    "month": "1 to 12",
+    "day-of-week": "0 to 7",
+}
+"""The fields as cronsim calls them."""
 _ALIASES = ("posix/", "right/")
 """Copies of the database that some systems have; `right/` counts leap seconds, we and PostgreSQL do not."""
 
@@ -38,9 +46,9 @@ _ALIASES = ("posix/", "right/")
 class Schedule:
     """When a job runs; cannot be built from text that never fires or from a zone that is not one.
 
-    `text` is five cron fields, or six with the seconds first (A-08); the seconds are a plain number. 0 and 7
-    are both Sunday. A day of month and a weekday together mean either of them. `zone` is UTC or an IANA name
-    such as Europe/Moscow. Raises ConfigurationError with one line.
+    `text` is five cron fields, or six with the seconds first (A-08); the seconds are a plain number. 0 and 7 are both
+    Sunday. A day of month and a weekday together mean either of them; neither may begin with `*` then. `zone` is UTC
+    or an IANA name such as Europe/Moscow. Raises ConfigurationError with one line.
     """
 
     text: str
@@ -86,15 +94,28 @@ def check_cron(text: str) -> None:
         raise ConfigurationError(["the first of six fields is the second: one plain number, 0 to 59"])
     if "?" in text:
         raise ConfigurationError(["? is not a cron field here; write *"])
+    _check_days(_split(text)[1])
     try:
         next(CronSim(_split(text)[1], _ANY_DATE))
     except StopIteration:
         raise ConfigurationError(["the schedule never fires: no such date exists"]) from None
     except CronSimError as error:
         field = str(error).removeprefix("Bad ")
-        raise ConfigurationError([f"the {field} field of the schedule is wrong, or no such date exists"]) from None
+        bounds = f", {_BOUNDS[field]}" if field in _BOUNDS else ""
+        raise ConfigurationError(
+            [f"the {field} field of the schedule{bounds}, is wrong or no such date exists"]
+        ) from None
     except ValueError:  # a number too long for int()
         raise ConfigurationError(["a number in the schedule is too long"]) from None
+
+
+def _check_days(cron: str) -> None:
+    """Refuse what other crons read as a day that has to meet both fields, since here one of them is enough."""
+    _, _, day, _, weekday = cron.split()
+    if "*" not in (day, weekday) and (day.startswith("*") or weekday.startswith("*")):
+        raise ConfigurationError(
+            ["day of month and weekday are both given and one begins with *; write a range such as 1-31/2"]
+        )
 
 
 def check_zone(name: str) -> None:
@@ -103,7 +124,7 @@ def check_zone(name: str) -> None:
         known = {zone.casefold(): zone for zone in available_timezones() if "/" in zone or zone == "UTC"}
         near = get_close_matches(name.casefold(), known, 1, _NEAR)
         hint = f"; did you mean {known[near[0]]}?" if near else ""
-        raise ConfigurationError([f"the zone has to be UTC or a full IANA name such as Europe/Moscow{hint}"])
+        raise ConfigurationError([f"not a full IANA name{hint}"])
 
 
 def _is_zone(name: str) -> bool:

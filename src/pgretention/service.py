@@ -19,7 +19,7 @@ from pgretention.stop import Stop
 
 
 def work(assignments: Sequence[Assignment], settings: Settings, *, sinks: Iterable[Sink], stop: Stop) -> None:
-    """Run these jobs on their schedules, whether switched on or not, until a stop (H-01, H-02)."""
+    """Run these jobs on their schedules until a stop (H-01, H-02)."""
     by_name = {assignment.job.name: assignment for assignment in assignments}
     clock = SystemClock()
     with _answering(assignments, settings.http_listen, stop, clock) as listening:

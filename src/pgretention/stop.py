@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import NoReturn
 
+from pgretention import signals
 from pgretention.clock import Clock
 from pgretention.session import Session
-
-_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
 
 _LISTENING = 0.1
 """Seconds between two looks at signals and clock; how late a grace can end."""
@@ -21,6 +22,12 @@ _AGAIN = 1.0
 
 _CANCELLATIONS = 5
 """After so many the server is not listening, and the sessions are hung up on."""
+
+_TOLD = 0.5
+"""Seconds that a line of the log may take to be written before the stop goes on without it."""
+
+_HANG_UPS = 15
+"""After so many of both this process is not listening itself. What is in flight is rolled back as it goes."""
 
 
 class Stop:
@@ -74,17 +81,31 @@ class Stop:
                 self._sessions = tuple(other for other in self._sessions if other is not session)
 
 
+def _leave() -> NoReturn:
+    os._exit(1)
+
+
 @contextmanager
-def on_signals(stop: Stop, *, grace: timedelta, clock: Clock) -> Generator[None]:
+def on_signals(
+    stop: Stop,
+    *,
+    grace: timedelta,
+    clock: Clock,
+    told: Callable[[str], None],
+    leave: Callable[[], object] = _leave,
+) -> Generator[None]:
     """While inside, the first SIGINT or SIGTERM requests a stop; a second one, or the end of the grace, forces it.
 
-    A stop that is forced is forced again every second, and when the server does not listen the sessions are hung up
-    on. A thread waits for the signals, so that no handler interrupts a statement half way or waits for a lock that
-    the main thread holds.
+    A stop that is forced is forced again every second; when the server does not listen the sessions are hung up on, and
+    when the process itself hangs, on a full pipe to its log say, `leave` is called. What is begun is `told` in words;
+    that may fail to return. A thread waits for the signals, so that no handler interrupts a statement half way or waits
+    for a lock that the main thread holds.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.ENDING)
+    listener = _Listener(stop, grace, clock, told, leave)
+    listener.listen()  # to what came before anybody did
     over = threading.Event()
-    waiter = threading.Thread(target=_listen, args=(stop, over, grace, clock), name="signals", daemon=True)
+    waiter = threading.Thread(target=listener.keep_listening, args=(over,), name="signals", daemon=True)
     waiter.start()
     try:
         yield
@@ -94,26 +115,53 @@ def on_signals(stop: Stop, *, grace: timedelta, clock: Clock) -> Generator[None]
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def ignore_signals() -> None:
-    """For a command that has told its result and is about to end: nothing may change its exit code any more."""
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+class _Listener:
+    """Makes of signals and time that passes what they ask for."""
 
+    def __init__(
+        self,
+        stop: Stop,
+        grace: timedelta,
+        clock: Clock,
+        told: Callable[[str], None],
+        leave: Callable[[], object],
+    ) -> None:
+        self._stop = stop
+        self._grace = grace
+        self._clock = clock
+        self._told = told
+        self._leave = leave
+        self._due: float | None = None
+        self._forced = 0
 
-def _listen(stop: Stop, over: threading.Event, grace: timedelta, clock: Clock) -> None:
-    due: float | None = None
-    cancelled = 0
-    while not over.wait(_LISTENING):
+    def keep_listening(self, over: threading.Event) -> None:
+        while not over.wait(_LISTENING):
+            self.listen()
+
+    def listen(self) -> None:
         # Without waiting in it: interrupted by a suspension, sigtimedwait answers with a signal that nobody sent.
-        heard = signal.sigtimedwait(_SIGNALS, 0) is not None
-        now = clock.monotonic()
-        if heard and due is None:
-            stop.request()
-            due = now + grace.total_seconds()
-        elif due is not None and (heard or now >= due):
-            if cancelled >= _CANCELLATIONS:
-                stop.hang_up()
-            else:
-                stop.force()
-            cancelled += 1
-            due = now + _AGAIN
+        heard = signal.sigtimedwait(signals.ENDING, 0)
+        now = self._clock.monotonic()
+        if heard is not None and self._due is None:
+            self._tell("stopping")
+            self._stop.request()
+            self._due = now + self._grace.total_seconds()
+        elif self._due is not None and (heard is not None or now >= self._due):
+            self._force()
+            self._due = now + _AGAIN
+
+    def _force(self) -> None:
+        if self._forced == 0:
+            self._tell("cancelling what is in flight")
+        if self._forced < _CANCELLATIONS:
+            self._stop.force()
+        elif self._forced < _HANG_UPS:
+            self._stop.hang_up()
+        else:
+            self._leave()
+        self._forced += 1
+
+    def _tell(self, words: str) -> None:
+        teller = threading.Thread(target=self._told, args=(words,), name="teller", daemon=True)
+        teller.start()
+        teller.join(_TOLD)

@@ -27,7 +27,17 @@ from typing import assert_never
 from pgretention.clock import Clock
 from pgretention.errors import FaultKind
 from pgretention.job import Job
-from pgretention.report import Fact, MissReason, Outcome, RetryAwaited, RunError, RunReport, RunScheduled, RunsMissed
+from pgretention.report import (
+    CatchingUp,
+    Fact,
+    MissReason,
+    Outcome,
+    RetryAwaited,
+    RunError,
+    RunReport,
+    RunScheduled,
+    RunsMissed,
+)
 from pgretention.schedule import Schedule
 from pgretention.sinks import logs
 from pgretention.sinks.log_names import ERROR
@@ -44,6 +54,9 @@ COUNTED = 1000
 
 FIRST_WAIT = timedelta(seconds=15)
 """Before a run that never reached its database takes place again for the first time."""
+
+_ON_TIME = timedelta(seconds=5)
+"""A run that begins later than this is one that is made up for."""
 
 _LEAVE = 10.0
 """Seconds for a run to end after its statement was cancelled; one that has not by then hangs in the system."""
@@ -237,6 +250,8 @@ class _Vigil:
             case Wait(until):
                 self._idle(now, until)
             case Run(due):
+                if now - due > _ON_TIME:
+                    self._observe(CatchingUp(self._job.name, due, self._job.schedule.zone, now - due))
                 self._attempt(due, 1)
             case Miss(passed):
                 self._miss(passed, MissReason.LATE)

@@ -69,6 +69,7 @@ def test_help_loads_nothing_that_only_a_command_needs(words: tuple[str, ...]) ->
         "pgretention.commands.codes",
         "pgretention.commands.options",
         "pgretention.errors",
+        "pgretention.signals",
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
 import socket
@@ -12,6 +13,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,7 +65,7 @@ def test_a_signal_during_a_batch_lets_it_commit_and_no_further_one_begin(
     assert (ended.result["outcome"], ended.result["error"]) == ("stopped", None)
     assert (ended.result["batches"], ended.result["has_more"], ended.result["backlog_after"]) == (2, True, 3)
     assert set(ended.result["deleted"].values()) == {4}
-    assert events(ended) == ["started", "batch", "batch", "completed"]
+    assert events(ended) == ["started", "batch", "stopping", "batch", "completed"]
     assert ended.log[-1]["outcome"] == "stopped"
     assert left(admin) == set(sessions[4:])
     assert_nothing_is_held(admin)
@@ -131,7 +133,7 @@ def test_a_second_signal_cancels_the_batch_on_the_server_and_nothing_of_it_is_go
     assert (ended.result["outcome"], ended.result["error"]) == ("stopped", None)
     assert (ended.result["batches"], ended.result["has_more"]) == (1, True)
     assert set(ended.result["deleted"].values()) == {2}
-    assert events(ended) == ["started", "batch", "completed"]
+    assert events(ended) == ["started", "batch", "stopping", "cancelling what is in flight", "completed"]
     assert_nothing_is_held(admin)
     assert left(admin) == set(sessions[2:])
 
@@ -213,11 +215,51 @@ def test_a_signal_before_the_first_batch_is_over_is_heard(
     assert_nothing_is_held(admin)
 
 
+@pytest.mark.req("H-02")
+@EACH
+@pytest.mark.parametrize("words", [("run", GUESTS, "--json"), ("worker", GUESTS)], ids=["run", "worker"])
+def test_a_signal_that_comes_while_the_program_is_being_loaded_ends_it_well(
+    command: Command, admin: Admin, words: tuple[str, ...], ending: signal.Signals
+) -> None:
+    favorites = old_favorites(admin, 3)
+    process = command.start(*words)
+    until(lambda: held_back(process, ending))
+    process.send_signal(ending)
+
+    ended = command.end(process)
+
+    assert ended.code == 0
+    assert "stopping" in ended.stderr
+    assert rows.ids(admin, FAVORITES) == set(favorites)
+
+
+def held_back(process: subprocess.Popen[str], number: signal.Signals) -> bool:
+    """Whether the process holds that signal back by now (proc(5))."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    (blocked,) = re.findall(r"SigBlk:\s*(\w+)", status)
+    return bool(int(blocked, 16) >> (number - 1) & 1)
+
+
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
     """A port that takes connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener
+
+
+@EACH
+def test_a_command_that_has_nothing_to_finish_is_ended_by_a_signal(
+    alone: Command, listener: socket.socket, ending: signal.Signals
+) -> None:
+    port = listener.getsockname()[1]
+    process = alone.start("plan", GUESTS, ConnectionStrings__Favorites=f"host=127.0.0.1 port={port}")
+    client, _ = listener.accept()
+    with client:
+        process.send_signal(ending)
+        ended = alone.end(process)
+
+    assert ended.code == (1 if ending is signal.SIGINT else -ending)
+    assert ended.stdout == ""
 
 
 @pytest.mark.req("A-11")

@@ -38,6 +38,7 @@ Admin = Connection[TupleRow]
 
 ROOT = Path(__file__).parents[2]
 LOCK = "SELECT pg_advisory_lock(hashtextextended('job:scheduled:activity-retention', 0))"
+SHARE = "SELECT pg_advisory_lock_shared(hashtextextended('job:scheduled:activity-retention/batches', 0))"
 RUN_ID = "0d9f2c1e-0000-4000-8000-000000000000"
 CONNECTION = f"pgretention/{ACTIVITY}/{RUN_ID[:8]}"
 CUTOFF = datetime(2025, 6, 1, tzinfo=UTC)
@@ -209,9 +210,25 @@ def test_a_reference_that_was_lost_although_both_ends_are_there_is_found(admin: 
 def test_two_deleters_of_sessions_at_once_are_found(database: Database, admin: Admin, worker: Admin) -> None:
     first, second = rows.session(admin), rows.session(admin)
     with _worker(database) as other, worker.transaction():
+        other.execute("SET application_name = 'pgretention/another'")
         worker.execute("DELETE FROM user_activity.sessions WHERE id = %s", [first])
         other.execute("DELETE FROM user_activity.sessions WHERE id = %s", [second])
     assert found(admin) == {"unlocked", "overlaps"}
+
+
+@pytest.mark.parametrize(("name", "findings"), [("pgretention/a", set()), ("pgretention/b", {"overlaps"})])
+def test_two_connections_may_delete_at_once_in_the_same_run_alone(
+    database: Database, admin: Admin, worker: Admin, name: str, findings: set[str]
+) -> None:
+    first, second, third = (rows.session(admin) for _ in range(3))
+    worker.execute("SET application_name = 'pgretention/a'")
+    with _worker(database) as other, worker.transaction():
+        worker.execute("DELETE FROM user_activity.sessions WHERE id = %s", [first])
+        other.execute(SHARE)
+        other.execute("SELECT set_config('application_name', %s, false)", [name])
+        delete(other, second)
+        worker.execute("DELETE FROM user_activity.sessions WHERE id = %s", [third])
+    assert found(admin) == findings
 
 
 def test_two_deleters_one_after_the_other_are_accepted_if_each_holds_the_lock(
@@ -345,6 +362,13 @@ def test_of_a_process_that_was_killed_one_batch_may_be_uncounted_and_no_more() -
     assert sums(replace(DONE, counts=COUNTS | {str(SESSIONS): 29}, transactions=3), run) == []
     assert len(sums(replace(DONE, counts=COUNTS | {str(SESSIONS): 39}, transactions=4), run)) == 1
     assert len(sums(replace(DONE, counts=COUNTS | {str(SESSIONS): 21}), run)) == 1
+
+
+def test_of_a_killed_process_one_batch_for_each_connection_may_be_uncounted() -> None:
+    run = run_of(replace(ended(-9, ("SIGKILL",)), workers=2))
+    run.outcome = run.report = run.reported_batches = None
+    assert sums(replace(DONE, counts=COUNTS | {str(SESSIONS): 39}, transactions=4), run) == []
+    assert len(sums(replace(DONE, counts=COUNTS | {str(SESSIONS): 49}, transactions=5), run)) == 1
 
 
 def test_of_a_commit_without_an_answer_all_rows_are_gone_or_none() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import shutil
 import signal
@@ -38,7 +39,9 @@ def main(words: Sequence[str]) -> int:
     options = _options(words)
     seed = options.seed or str(random.SystemRandom().randrange(10**6))
     summary.say(f"torture for {options.minutes:g} minutes, seed {seed}")
-    signal.signal(signal.SIGTERM, _give_up)
+    for number in signal.SIGINT, signal.SIGTERM:  # a shell starts what runs in the background with SIGINT ignored
+        signal.signal(number, _give_up)
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # the application's transactions end with its connections
     broken: list[str] = []
     threading.excepthook = lambda crash: broken.append("".join(format_exception(crash.exc_value)))
     folder = Path(tempfile.mkdtemp(prefix="pgretention-torture-"))
@@ -115,10 +118,15 @@ class Torture:
 
 
 def _begin(ending: ExitStack, thread: threading.Thread, over: threading.Event) -> None:
-    """Start a thread that at the end is told that it is over, and awaited."""
+    """Start a thread that at the end is told that it is over, and awaited, wherever an interruption comes."""
+    ending.callback(_end, thread, over)
     thread.start()
-    ending.callback(thread.join)
-    ending.callback(over.set)
+
+
+def _end(thread: threading.Thread, over: threading.Event) -> None:
+    over.set()
+    if thread.ident is not None:
+        thread.join()
 
 
 def _all_runs(company: Company) -> list[Run]:

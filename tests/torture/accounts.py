@@ -18,6 +18,7 @@ ROOT = {ACTIVITY: str(SESSIONS), GUESTS: str(FAVORITES)}
 
 _STARTED = frozenset({"started", "job started"})
 _BATCH = frozenset({"batch", "batch deleted"})
+_LOST = "worker lost"
 _FINISHED = frozenset(
     {"completed", "skipped", "refused", "failed", "job completed", "job skipped", "job refused", "job failed"}
 )
@@ -27,7 +28,8 @@ _FINISHED = frozenset(
 class Ended:
     """A process that is over: how it was started, what became of it and what it left on its two streams.
 
-    `hit` names what was done to the process itself; `batch_size` is the one of its job, or the larger of both.
+    `hit` names what was done to the process itself; `batch_size` is the one of its job, or the larger of both, and
+    `workers` how many connections a run deletes on.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Ended:
     hit: tuple[str, ...]
     stdout: str
     stderr: str
+    workers: int = 1
 
     @property
     def result(self) -> dict[str, Any] | None:
@@ -69,6 +72,8 @@ class Run:
     keys: tuple[str, ...] = ()
     report: Mapping[str, int] | None = None
     reported_batches: int | None = None
+    lost: int = 0
+    """Connections that went while the run went on."""
 
     @property
     def application_name(self) -> str:
@@ -112,6 +117,8 @@ def _read(run: Run, line: Mapping[str, Any]) -> None:
     elif line["event"] in _BATCH:
         run.batches += 1
         run.counted += _counts(run.job, line, total="rows")
+    elif line["event"] == _LOST:
+        run.lost += 1
     elif line["event"] in _FINISHED:
         default = {"refused": "refused", "skipped": "skipped"}.get(line["event"].removeprefix("job "))
         run.outcome = line.get("outcome", default)

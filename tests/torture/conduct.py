@@ -35,7 +35,10 @@ _CHANGED = "the definition of a table changed while the run was on"
 
 
 def sums(runs: Iterable[Run], done: Mapping[str, Deeds]) -> Iterator[str]:
-    """4. What a run counted is what it deleted; what it did not live to count, or never heard of, is one batch."""
+    """4. What a run counted is what it deleted; what it did not live to count, or never heard of, is a batch at most.
+
+    One batch for each connection that the run deleted on.
+    """
     said = {run.application_name: run for run in runs}
     yield from (f"sums: {name} deleted rows and said nothing of itself" for name in done.keys() - said.keys())
     for name, run in said.items():
@@ -52,13 +55,15 @@ def _of_run(run: Run, done: Deeds) -> Iterator[str]:
             yield f"reports {reported} in {run.reported_batches} batches, logged {counted} in {run.batches}"
     uncounted = done.transactions - run.batches
     unknown = run.kind == "commit_unknown"
-    if uncounted not in ({0, 1} if unknown or (run.report is None and run.process.killed) else {0}):
+    connections = run.process.workers
+    if not 0 <= uncounted <= (connections if unknown or (run.report is None and run.process.killed) else 0):
         yield f"{done.transactions} batches were committed, {run.batches} counted"
     extra = {str(table): done.counts.get(str(table), 0) - counted.get(str(table), 0) for table in TABLES[run.job]}
     if min(extra.values(), default=0) < 0 or (uncounted == 0 and any(extra.values())):
         yield f"counts {counted}, deleted {dict(done.counts)}"
-    if unknown and extra[ROOT[run.job]] not in {0, len(run.keys)}:
-        yield f"is not sure of {len(run.keys)} rows, and {extra[ROOT[run.job]]} are gone"
+    gone = extra[ROOT[run.job]]
+    if unknown and (gone not in {0, len(run.keys)} if connections == 1 else not 0 <= gone <= len(run.keys)):
+        yield f"is not sure of {len(run.keys)} rows, and {gone} are gone"
     if done.largest > run.process.batch_size:
         yield f"deleted {done.largest} rows in a batch of {run.process.batch_size}"
     if done.newest is not None and (run.cutoff is None or done.newest >= run.cutoff):

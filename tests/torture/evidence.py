@@ -88,26 +88,28 @@ REFERENCES = """
 """2. What stays keeps its references to what stays."""
 
 UNLOCKED = """
-    SELECT format('transaction %%s deleted sessions without the lock, in %%s', xid, run)
+    SELECT format('transaction %%s deleted sessions without a lock, in %%s', xid, run)
       FROM witness.gone
      WHERE by = %(worker)s AND relation = 'user_activity.sessions' AND NOT locked
      GROUP BY xid, run
 """
-"""5. Whoever deletes sessions holds the advisory lock on the connection that deletes (A-09)."""
+"""5. Whoever deletes sessions holds a lock that keeps other runs out, on the connection that deletes (A-09)."""
 
 OVERLAPS = """
-    SELECT format('%%s began at %%s to delete sessions, while %%s ended its transaction at %%s',
-                  run, began, earlier, ended)
-      FROM (SELECT run, pid, began,
-                   lag(run) OVER by_begin AS earlier,
-                   max(pg_xact_commit_timestamp(xid::xid))
-                       OVER (by_begin ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS ended
-              FROM (SELECT DISTINCT xid, run, pid, began FROM witness.gone
-                     WHERE by = %(worker)s AND relation = 'user_activity.sessions') AS deleters
-            WINDOW by_begin AS (ORDER BY began)) AS deleters
-     WHERE began < ended
+    WITH deleters AS (
+        SELECT DISTINCT xid, run, began, pg_xact_commit_timestamp(xid::xid) AS ended FROM witness.gone
+         WHERE by = %(worker)s AND relation = 'user_activity.sessions'
+    ), sorted AS (
+        SELECT *, began < max(ended) OVER earlier AS meets FROM deleters
+        WINDOW earlier AS (ORDER BY began, xid ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+    ), met AS (
+        SELECT *, count(*) FILTER (WHERE meets IS NOT TRUE) OVER (ORDER BY began, xid) AS number FROM sorted
+    )
+    SELECT format('from %%s to %%s these deleted sessions at once: %%s',
+                  min(began), max(ended), string_agg(DISTINCT run, ', '))
+      FROM met GROUP BY number HAVING count(DISTINCT run) > 1
 """
-"""5. No two transactions that delete sessions overlap in time."""
+"""5. Of the transactions that delete sessions, two that overlap in time are of the same run."""
 
 IN_ANY_SNAPSHOT = {"deletable": DELETABLE, "halves": HALVES, "dangling": DANGLING, "unlocked": UNLOCKED}
 """Checks that hold at every instant, and are cheap."""

@@ -29,7 +29,7 @@ _LOCK = "job:scheduled:activity-retention"
 
 def last_runs(company: Company) -> list[Ended]:
     """Each job once, with its default limits."""
-    return [company.end(company.start(("run", job, "--json"), 5000, wired=False)) for job in (ACTIVITY, GUESTS)]
+    return [company.end(company.start(("run", job, "--json"), 5000, 1, wired=False)) for job in (ACTIVITY, GUESTS)]
 
 
 def leftovers(admin: Admin) -> Iterator[str]:

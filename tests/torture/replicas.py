@@ -30,6 +30,7 @@ class Live:
     name: str
     words: tuple[str, ...]
     batch_size: int
+    workers: int
     process: subprocess.Popen[str]
     stdout: IO[str]
     stderr: IO[str]
@@ -48,7 +49,9 @@ class Live:
             stream.seek(0)
             texts.append(stream.read())
             stream.close()
-        return Ended(self.name, self.words, self.batch_size, self.process.returncode, tuple(self.hit), *texts)
+        stdout, stderr = texts
+        hit, code = tuple(self.hit), self.process.returncode
+        return Ended(self.name, self.words, self.batch_size, code, hit, stdout, stderr, self.workers)
 
 
 class Company:
@@ -70,8 +73,14 @@ class Company:
         with self._changing:
             return tuple(self._live)
 
-    def start(self, words: tuple[str, ...], batch_size: int, *, wired: bool, **settings: str) -> Live:
+    def start(self, words: tuple[str, ...], batch_size: int, workers: int, *, wired: bool, **settings: str) -> Live:
         """Start the command, directly or through the wires, as the leader of a process group of its own."""
+        settings |= {
+            "ActivityRetention__BatchSize": str(batch_size),
+            "Favorites__GuestRetention__BatchSize": str(batch_size),
+            "ActivityRetention__Workers": str(workers),
+            "Favorites__GuestRetention__Workers": str(workers),
+        }
         if wired:
             settings |= dict.fromkeys(
                 ("ConnectionStrings__UserActivity", "ConnectionStrings__Favorites"), self._wires.dsn
@@ -82,7 +91,7 @@ class Company:
             process = self._command.start_into(
                 stdout, stderr, *words, "--log-format", "json", "--log-level", "debug", **settings
             )
-            live = Live(name, words, batch_size, process, stdout, stderr)
+            live = Live(name, words, batch_size, workers, process, stdout, stderr)
             self._live.append(live)
         return live
 
@@ -126,17 +135,15 @@ class Replica(threading.Thread):
         while not self._over.is_set():
             wired = self._draw.random() < 0.5
             job = self._draw.choice([ACTIVITY, ACTIVITY, GUESTS])
-            batch_size = self._draw.choice([1, 2, 5, 20])
-            live = self._company.start(("run", job, "--json"), batch_size, wired=wired, **self._limits(batch_size))
+            batch_size, workers = self._draw.choice([1, 2, 5, 20]), self._draw.choice([1, 2, 3])
+            live = self._company.start(("run", job, "--json"), batch_size, workers, wired=wired, **self._limits())
             self._until_over(live)
             self._company.end(live)
             self._over.wait(self._draw.uniform(0.0, 1.5))
 
-    def _limits(self, batch_size: int) -> dict[str, str]:
+    def _limits(self) -> dict[str, str]:
         seconds = str(self._draw.choice([2, 5, 15, 30])) + "s"
         return {
-            "ActivityRetention__BatchSize": str(batch_size),
-            "Favorites__GuestRetention__BatchSize": str(batch_size),
             "ActivityRetention__MaxBatchesPerRun": str(self._draw.choice([3, 50, 1000])),
             "ActivityRetention__MaxRunDuration": seconds,
             "Favorites__GuestRetention__MaxRunDuration": seconds,
@@ -157,9 +164,9 @@ class Resident(Replica):
     def run(self) -> None:
         while not self._over.is_set():
             wired = self._draw.random() < 0.5
-            batch_size = self._draw.choice([2, 20, 100])
-            settings = self._limits(batch_size) | _EVERY_MINUTE | {"Http__Listen": "off"}
-            live = self._company.start(("worker",), batch_size, wired=wired, **settings)
+            batch_size, workers = self._draw.choice([2, 20, 100]), self._draw.choice([1, 2, 3])
+            settings = self._limits() | _EVERY_MINUTE | {"Http__Listen": "off"}
+            live = self._company.start(("worker",), batch_size, workers, wired=wired, **settings)
             began, stays = time.monotonic(), self._draw.uniform(20, 90)
             while live.process.poll() is None and time.monotonic() - began < stays:
                 if self._over.wait(0.05):

@@ -39,6 +39,7 @@ def tell(admin: Admin, tally: Tally, runs: Iterable[Run]) -> None:
     say(f"{'rows':<40}{'inserted':>10}{'gone':>10}{'by us':>10}")
     for relation, born, gone, ours in admin.execute(_ROWS, [WORKER]):
         say(f"  {relation:<38}{born:>10,}{gone:>10,}{ours:>10,}")
+    say(f"  connections that went while their run went on {sum(run.lost for run in runs):,}")
     say(f"  counted in logs {sum(sum(run.counted.values()) for run in runs):,}")
     say("")
 

@@ -25,7 +25,7 @@ CREATE TABLE witness.gone (
     xid      xid8        NOT NULL,
     began    timestamptz NOT NULL, -- the transaction
     at       timestamptz NOT NULL,
-    locked   boolean     NOT NULL, -- whether this backend held the lock of activity-retention
+    locked   boolean     NOT NULL, -- whether this backend kept another run of activity-retention from beginning
     PRIMARY KEY (relation, id)
 );
 CREATE INDEX ON witness.gone (root);
@@ -56,16 +56,19 @@ $$ BEGIN
            pg_current_xact_id(),
            now(),
            clock_timestamp(),
-           witness.holds_the_lock()
+           witness.keeps_others_out()
       FROM (SELECT to_jsonb(stale) FROM stale) AS rows (r);
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION witness.holds_the_lock() RETURNS boolean LANGUAGE sql STABLE BEGIN ATOMIC
+-- The first connection of a run has the job's lock; those beside it share the one that a run must find free to begin.
+CREATE FUNCTION witness.keeps_others_out() RETURNS boolean LANGUAGE sql STABLE BEGIN ATOMIC
     SELECT EXISTS (
         SELECT FROM pg_locks
-         WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock' AND pid = pg_backend_pid()
-           AND (classid::bigint << 32) | objid::bigint = hashtextextended('job:scheduled:activity-retention', 0)
+         WHERE locktype = 'advisory' AND granted AND pid = pg_backend_pid()
+           AND ((classid::bigint << 32) | objid::bigint, mode) IN (
+               (hashtextextended('job:scheduled:activity-retention', 0), 'ExclusiveLock'),
+               (hashtextextended('job:scheduled:activity-retention/batches', 0), 'ShareLock'))
     );
 END;
 

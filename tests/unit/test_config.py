@@ -305,7 +305,7 @@ def test_a_misspelt_setting_is_an_error_that_says_what_was_meant(wrong: str, mea
 
 
 def test_a_setting_like_no_other_is_an_error_that_says_where_they_are_listed() -> None:
-    assert problems("Logging=1") == ("Logging (--set): no such setting; docs/reference/settings.md lists them all",)
+    assert problems("Logging=1") == ("Logging (--set): no such setting; `pgretention config` lists them all",)
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ SECTION = "is a section; put settings in it or leave it out"
 TWICE = "given twice; keep one"
 NO_UNIT = "a bare number has no unit"
 NOT_WHOLE = "is not a whole number"
-LISTED = "no such setting; docs/reference/settings.md lists them all"
+LISTED = "no such setting; `pgretention config` lists them all"
 TOML_TIME = "is a TOML date or time; put quotes around it"
 
 # What stands in a file, the setting it is about, and how the line goes on after "SETTING (file PATH): ".

@@ -173,6 +173,11 @@ def test_a_day_of_month_and_a_weekday_mean_either() -> None:
     assert days == ["2026-01-09", "2026-01-13", "2026-01-16"]
 
 
+def test_every_second_day_of_the_month_and_a_weekday_mean_either_when_the_days_are_a_range() -> None:
+    days = [run[:10] for run in first("0 3 1-31/2 * 1", "UTC", "2026-01-05T12:00Z", 4)]
+    assert days == ["2026-01-07", "2026-01-09", "2026-01-11", "2026-01-12"]
+
+
 def test_an_impossible_day_of_month_with_a_weekday_runs_on_the_weekday() -> None:
     assert first("0 3 31 2 1", "UTC", "2026-01-05T00:00Z", 1) == ["2026-02-02 03:00:00+00:00"]
 
@@ -300,6 +305,9 @@ def test_in_every_zone_runs_are_strictly_after_the_start_and_none_is_between(
         ("0 3 * * 8", "day-of-week"),
         ("0 3 * 13 *", "month"),
         ("0 3 * * ?", "write \\*"),
+        ("0 3 */2 * 1", "1-31/2"),
+        ("0 3 13 * */2", "begins with \\*"),
+        ("0 25 * * *", "0 to 23"),
         ("*/0 3 * * *", "minute"),
         ("0 3 * * MONDAY", "day-of-week"),
         ("1" * 5000 + " 3 * * *", "too long"),

@@ -16,6 +16,7 @@ from pgretention.clock import SystemClock
 from pgretention.job import Job
 from pgretention.report import (
     Backlog,
+    CatchingUp,
     Fact,
     MissReason,
     Outcome,
@@ -253,7 +254,8 @@ def test_what_came_due_within_the_grace_before_the_start_runs_at_the_start_and_t
     night.pass_by([on(GUEST, DAILY)])
 
     assert night.times == [NOW + HOUR - SECOND, NOW + DAY]
-    assert night.facts == [RunScheduled(GUEST.name, NOW + DAY, "UTC")] * 2
+    told = RunScheduled(GUEST.name, NOW + DAY, "UTC")
+    assert night.facts == [CatchingUp(GUEST.name, NOW, "UTC", HOUR - SECOND), told, told]
 
 
 def test_what_came_due_the_whole_grace_before_the_start_does_not_run() -> None:

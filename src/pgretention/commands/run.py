@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from typing import assert_never
 
 import click
@@ -16,7 +17,8 @@ from pgretention.commands.options import Options, common_options
 from pgretention.errors import ConfigurationError, FaultKind
 from pgretention.report import Outcome, RunReport
 from pgretention.sinks import logs, progress, summary
-from pgretention.stop import Stop, ignore_signals, on_signals
+from pgretention.sinks.log_names import INFO
+from pgretention.stop import Stop, on_signals
 
 
 @click.command("run")
@@ -38,17 +40,17 @@ def command(options: Options, *, job: str, as_json: bool) -> None:
         if as_json:
             _show_json(app.refusal(app.default(job).job, FaultKind.CONFIGURATION, "; ".join(error.problems)))
         raise
-    stop, clock = Stop(), SystemClock()
-    with on_signals(stop, grace=settings.shutdown_timeout, clock=clock):
-        with progress.shown(assignment.job, stopping=lambda: stop.requested) as bar:
-            level = options.log_level or ("warning" if bar.stream.isatty() else "info")
-            log = logs.configure(options.log_format or "console", level, bar.stream)
+    stop = Stop()
+    with progress.shown(assignment.job, stopping=lambda: stop.requested) as bar:
+        level = options.log_level or ("warning" if bar.stream.isatty() else "info")
+        log = logs.configure(options.log_format or "console", level, bar.stream)
+        told, grace = partial(logs.say, INFO), settings.shutdown_timeout
+        with on_signals(stop, grace=grace, clock=SystemClock(), told=told):
             report = app.run(assignment, sinks=[log, bar], stop=stop)
-        if as_json:
-            _show_json(report)
-        else:
-            click.echo(summary.text(report, assignment.job.limits))
-        ignore_signals()
+    if as_json:
+        _show_json(report)
+    else:
+        click.echo(summary.text(report, assignment.job.limits))
     sys.exit(exit_code(report.outcome))
 
 

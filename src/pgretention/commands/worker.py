@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
 from pgretention import app, service
@@ -9,7 +11,8 @@ from pgretention.clock import SystemClock
 from pgretention.commands.environment import settings_in_force
 from pgretention.commands.options import Options, common_options
 from pgretention.sinks import logs
-from pgretention.stop import Stop, ignore_signals, on_signals
+from pgretention.sinks.log_names import INFO
+from pgretention.stop import Stop, on_signals
 
 
 @click.command("worker")
@@ -27,7 +30,6 @@ def command(options: Options, *, jobs: tuple[str, ...]) -> None:
     settings = settings_in_force(options)
     chosen = app.choose(app.assign(settings), jobs)
     log = logs.configure(options.log_format or "console", options.log_level or "info")
-    stop = Stop()
-    with on_signals(stop, grace=settings.shutdown_timeout, clock=SystemClock()):
+    stop, grace = Stop(), settings.shutdown_timeout
+    with on_signals(stop, grace=grace, clock=SystemClock(), told=partial(logs.say, INFO)):
         service.work(chosen, settings, sinks=[log], stop=stop)
-        ignore_signals()

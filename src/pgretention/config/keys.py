@@ -142,7 +142,7 @@ HTTP_LISTEN: Final[Key[HostPort | None]] = Key(
     listen,
     lambda value: str(value or "off"),
     "host:port with a port from 1 to 65535, or off",
-    "Where the worker serves /metrics, the probes and the status page.",
+    "Where the worker serves /metrics and the probes. With off nobody looks at the databases between runs.",
 )
 
 SHUTDOWN_TIMEOUT: Final = _duration(
@@ -150,14 +150,16 @@ SHUTDOWN_TIMEOUT: Final = _duration(
     timedelta(seconds=25),
     _HOUR,
     "00:00:25, PT25S or 25s, up to 1 hour",
-    "How long a batch in flight may go on after SIGTERM or Ctrl-C before it is cancelled and rolled back.",
+    "How long a batch in flight may go on after SIGTERM or Ctrl-C before it is cancelled and rolled back. "
+    "SIGKILL must not follow sooner than some seconds later: systemd needs TimeoutStopSec=45 for it.",
 )
 MISFIRE_GRACE: Final = _duration(
     "Host:MisfireGrace",
     timedelta(hours=1),
     _DAY,
     "01:00:00, PT1H or 1h, up to 1 day",
-    "How late the worker still starts a run that was due while it was down or asleep; later ones are missed.",
+    "How late the worker still starts a run that was due while it was down or asleep; later ones are missed. "
+    "A worker restarted within it runs the last one again, which does no harm; 1m makes up for next to nothing.",
 )
 
 KEYS: Final[tuple[Key[Any], ...]] = (

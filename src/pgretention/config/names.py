@@ -11,7 +11,7 @@ from pgretention.config.keys import KEYS, Key
 
 _HINT: Final = 0.6
 _MISSPELT: Final = 0.85
-_ELSE: Final = "; docs/reference/settings.md lists them all"
+_ELSE: Final = "; `pgretention config` lists them all"
 
 _BY_PATH: Final = {key.path.casefold(): key for key in KEYS}
 _PATHS: Final = {path: key.path for path, key in _BY_PATH.items()}

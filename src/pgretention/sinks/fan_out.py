@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pgretention.report import Fact, RunFinished, RunScheduled, RunsMissed
+from pgretention.report import CatchingUp, Fact, RunFinished, RunScheduled, RunsMissed
 from pgretention.sinks import logs
 from pgretention.sinks.log_names import ERROR
 
@@ -41,7 +41,7 @@ def _about(fact: Fact) -> tuple[str, str | None]:
     match fact:
         case RunFinished(report):
             return report.job, report.run_id
-        case RunScheduled() | RunsMissed():
+        case RunScheduled() | CatchingUp() | RunsMissed():
             return fact.job, None
         case _:
             return fact.job, fact.run_id

@@ -41,6 +41,7 @@ class LogNames:
 
 
 SCHEDULED: Final = Line("scheduled", INFO, {"next_run": "due_local", "next_run_utc": "due", "zone": "zone"})
+CATCHING_UP: Final = Line("catching up", INFO, {"due": "due_local", "due_utc": "due", "zone": "zone", "late": "late"})
 MISSED: Final = Line("missed", WARNING, {"count": "count", "last_due": "last_due", "reason": "reason"})
 """What the worker says between runs, the same for every job."""
 

@@ -10,7 +10,7 @@ import io
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TextIO, assert_never
 from zoneinfo import ZoneInfo
 
@@ -20,7 +20,9 @@ from pgretention.errors import ConfigurationError
 from pgretention.report import (
     BatchDone,
     BatchResized,
+    CatchingUp,
     Fact,
+    HostFact,
     Outcome,
     RetryAwaited,
     RowsKept,
@@ -127,10 +129,8 @@ class LogSink:
                 _write(fact.job, log_names.of(fact.job).lost, _lost(fact))
             case RowsKept():
                 _write(fact.job, log_names.of(fact.job).kept, _kept(fact))
-            case RunScheduled():
-                _write(fact.job, log_names.SCHEDULED, _scheduled(fact))
-            case RunsMissed():
-                _write(fact.job, log_names.MISSED, _missed(fact))
+            case RunScheduled() | CatchingUp() | RunsMissed():
+                _write(fact.job, *_between_runs(fact))
             case RunFinished(report):
                 _write(report.job, _last_line(log_names.of(report.job), report.outcome), _finished(report))
             case _:
@@ -139,6 +139,18 @@ class LogSink:
 
 def _write(job: str, line: Line, values: Mapping[str, object]) -> None:
     logger().log(line.level, line.event, job=job, **_fields(line, values))
+
+
+def _between_runs(fact: HostFact) -> tuple[Line, Mapping[str, object]]:
+    match fact:
+        case RunScheduled():
+            return log_names.SCHEDULED, _due(fact.due, fact.zone)
+        case CatchingUp():
+            return log_names.CATCHING_UP, _due(fact.due, fact.zone) | {"late": fact.late}
+        case RunsMissed():
+            missed = {"count": fact.count, "last_due": fact.last_due, "reason": fact.reason.value}
+            return log_names.MISSED, missed
+    assert_never(fact)
 
 
 def _fields(line: Line, values: Mapping[str, object]) -> dict[str, object]:
@@ -210,14 +222,9 @@ def _kept(fact: RowsKept) -> dict[str, object]:
     return {"run_id": fact.run_id, "rows": fact.rows} | _why(fact.error)
 
 
-def _scheduled(fact: RunScheduled) -> dict[str, object]:
+def _due(due: datetime, zone: str) -> dict[str, object]:
     # As text, since an instant is logged in UTC and this one is to be read on the wall.
-    local = fact.due.astimezone(ZoneInfo(fact.zone)).isoformat(timespec="seconds")
-    return {"due": fact.due, "due_local": local, "zone": fact.zone}
-
-
-def _missed(fact: RunsMissed) -> dict[str, object]:
-    return {"count": fact.count, "last_due": fact.last_due, "reason": fact.reason.value}
+    return {"due": due, "due_local": due.astimezone(ZoneInfo(zone)).isoformat(timespec="seconds"), "zone": zone}
 
 
 def _why(error: RunError | None) -> dict[str, object]:

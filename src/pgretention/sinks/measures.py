@@ -19,7 +19,9 @@ from pgretention.report import (
     Backlog,
     BatchDone,
     BatchResized,
+    CatchingUp,
     Fact,
+    HostFact,
     MissReason,
     Outcome,
     RetryAwaited,
@@ -130,12 +132,22 @@ def measured(fact: Fact) -> Iterator[Measured]:
             yield Measured(Measure.WORKERS_LOST, 1)
         case RowsKept():
             yield Measured(Measure.KEPT, fact.rows)
-        case RunScheduled():
-            yield Measured(Measure.NEXT_RUN, fact.due.timestamp())
-        case RunsMissed():
-            yield Measured(Measure.MISSED, fact.count, fact.reason)
+        case RunScheduled() | CatchingUp() | RunsMissed():
+            yield from _between_runs(fact)
         case RunFinished(report):
             yield from _finished(report)
+        case _:
+            assert_never(fact)
+
+
+def _between_runs(fact: HostFact) -> Iterator[Measured]:
+    match fact:
+        case RunScheduled():
+            yield Measured(Measure.NEXT_RUN, fact.due.timestamp())
+        case CatchingUp():
+            pass  # the run itself is counted
+        case RunsMissed():
+            yield Measured(Measure.MISSED, fact.count, fact.reason)
         case _:
             assert_never(fact)
 

@@ -12,6 +12,7 @@ from pgretention.report import (
     Backlog,
     BatchDone,
     BatchResized,
+    CatchingUp,
     Fact,
     Outcome,
     RetryAwaited,
@@ -49,7 +50,15 @@ class Seen:
                 return replace(self, rows=self.rows + fact.deleted.get(root, 0), batches=fact.index, latest=now)
             case RunFinished(report):
                 return replace(self, rows=report.deleted.get(root, 0), batches=report.batches, report=report)
-            case RetryAwaited() | BatchResized() | WorkerLost() | RowsKept() | RunScheduled() | RunsMissed():
+            case (
+                RetryAwaited()
+                | BatchResized()
+                | WorkerLost()
+                | RowsKept()
+                | RunScheduled()
+                | CatchingUp()
+                | RunsMissed()
+            ):
                 return self
         assert_never(fact)
 
