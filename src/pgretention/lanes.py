@@ -40,7 +40,7 @@ def side_by_side(run: Course, dsn: str, session: Session, entry: Entry, batches:
 
     The first lane works on `session`, in this thread, each other one in a thread and on a connection to the same server
     of its own. When the first one ends or raises, the others end after their batch in flight, and have ended when this
-    returns or raises. Raises what the first lane raises, unless another one has failed: then that is how the run ends.
+    returns or raises. Raises what the first lane raises if all others are through; else the worst is how the run ends.
     """
     lead, *more = run.lanes
     lock = run.job.policy.lock
@@ -51,9 +51,11 @@ def side_by_side(run: Course, dsn: str, session: Session, entry: Entry, batches:
             endings.append(batches(lead, session, entry))
         while all(ending.outcome is Outcome.COMPLETED for ending in endings) and run.frontier.goes_on():
             endings.append(batches(lead, session, entry))
-    except (RolledBack, Fault):
+    except Exception as error:
         if all(ending.outcome is Outcome.COMPLETED for ending in endings):
             raise
+        if not isinstance(error, (RolledBack, Fault, Barred)):
+            endings.append(recovery.end_of(error))
     return _worst(endings)
 
 
@@ -101,18 +103,18 @@ def _lane(lane: Lane, dsn: str, lead: Session, entry: Entry, batches: Batches, e
             connect(dsn, run.application_name, given_up=leaving, beside=lead) as session,
             run.stop.watching(session),
         ):
-            ending = batches(lane, session, entry)
+            ending: Ending | None = batches(lane, session, entry)
     except Barred:
-        return  # the first lane has lost its connection, or is about to see it
+        ending = None  # the first lane has lost its connection, or is about to see it
     except (RolledBack, Fault) as lost:
+        ending = None
         if leaving() is None:
             fault = lost.fault if isinstance(lost, RolledBack) else lost
             run.say(WorkerLost(run.job.name, run.run_id, recovery.error_of(run, fault)))
-        return
     except Exception as error:  # noqa: BLE001  no thread may end without a word
         ending = recovery.end_of(error)
-    finally:
-        lane.window.give_up()
-    endings.append(ending)
-    if ending.outcome is not Outcome.COMPLETED:
-        run.gathering.set()
+    if ending is not None:
+        endings.append(ending)
+        if ending.outcome is not Outcome.COMPLETED:
+            run.gathering.set()
+    lane.window.give_up()  # last, so that nobody takes up what this one failed at

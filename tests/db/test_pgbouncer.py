@@ -25,6 +25,7 @@ from tests.support.pgbouncer import Mode, PgBouncer, pgbouncer, version
 from tests.support.planted import expired, left, old_favorites, old_sessions, plant
 from tests.support.rows import FAVORITES, SESSIONS
 from tests.support.runs import ACTIVITY, GUESTS, job, unwatched_run
+from tests.support.storm import DISTURBANCES, storm
 
 Admin = Connection[TupleRow]
 
@@ -359,3 +360,13 @@ def test_the_log_says_that_the_lock_is_taken_in_each_transaction(command: Comman
 
     assert ended.log[0]["lock"] == "transaction"
     assert set(ended.result["deleted"].values()) == {1}
+
+
+@pytest.mark.req("A-09", "H-04")
+@pytest.mark.parametrize("name", ["nothing", "terminate"])
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_whatever_disturbs_them_no_two_runs_delete_at_once(
+    database: Database, admin: Admin, mode: Mode, name: str
+) -> None:
+    with pgbouncer(database, mode, 20) as bouncer:
+        storm(admin, [database.worker_dsn, bouncer.dsn], DISTURBANCES[name])

@@ -11,13 +11,18 @@ from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
 from pgretention import db
-from pgretention.errors import FaultKind
-from pgretention.exclusive import beside, entered
+from pgretention.batch import Barred, RolledBack
+from pgretention.clock import SystemClock
+from pgretention.course import Course, Ending, Lane
+from pgretention.errors import Fault, FaultKind, Refusal
+from pgretention.exclusive import Entry, beside, entered
 from pgretention.job import Job, Limits, Retries
+from pgretention.lanes import Batches, side_by_side
 from pgretention.policy import Policy
-from pgretention.report import BatchDone, Fact, Outcome, RetryAwaited, RowsKept, WorkerLost
-from pgretention.session import connect
+from pgretention.report import BatchDone, Fact, Outcome, RetryAwaited, RowsKept, RunError, WorkerLost
+from pgretention.session import Session, connect
 from pgretention.stop import Stop
+from pgretention.window import Claim, Cursor
 from tests.databases import WORKER, Database
 from tests.support import rows
 from tests.support.gates import Gate, one, until, workers
@@ -314,3 +319,71 @@ def test_the_number_of_workers_has_bounds() -> None:
     for wrong in 0, 33:
         with pytest.raises(ValueError, match="workers must lie between 1 and 32"):
             Limits(1, SECOND, workers=wrong)
+
+
+UNKNOWN = RunError(FaultKind.COMMIT_UNKNOWN, "the connection was lost while committing", keys=("a", "b"))
+LOST = Fault(FaultKind.CONNECTION, "lost")
+
+
+def course(workers: int) -> Course:
+    clock = SystemClock()
+    this = job(ACTIVITY, batch_size=2, workers=workers)
+    return Course(this, "a-run", lambda _: None, Stop(), clock, deadline=clock.monotonic() + 60)
+
+
+def ended(database: Database, run: Course, batches: Batches) -> Ending:
+    with connect(database.worker_dsn, "pgretention/test") as session, entered(session, LOCK) as entry:
+        assert entry is not None
+        return side_by_side(run, database.worker_dsn, session, entry, batches)
+
+
+@pytest.mark.req("A-12", "A-15")
+@pytest.mark.parametrize(
+    "raised", [Refusal(["changed"]), Barred(), RolledBack(LOST, None), LOST, ValueError()], ids=str
+)
+def test_a_commit_without_an_answer_is_told_whatever_the_first_connection_meets_then(
+    database: Database, raised: Exception
+) -> None:
+    run = course(workers=3)
+
+    def batches(lane: Lane, _session: Session, _entry: Entry) -> Ending:
+        if lane is run.lanes[0]:
+            until(run.gathering.is_set)
+            raise raised
+        return Ending(Outcome.FAILED, UNKNOWN)
+
+    ending = ended(database, run, batches)
+
+    assert ending == Ending(Outcome.FAILED, replace(UNKNOWN, keys=("a", "b", "a", "b")))
+
+
+@pytest.mark.req("A-07")
+def test_a_refusal_that_only_the_first_connection_meets_is_told(database: Database) -> None:
+    run = course(workers=2)
+
+    def batches(lane: Lane, _session: Session, _entry: Entry) -> Ending:
+        if lane is run.lanes[0]:
+            until(run.gathering.is_set)
+            raise Refusal(["changed"])
+        return Ending(Outcome.LIMIT_REACHED)
+
+    assert ended(database, run, batches).outcome is Outcome.REFUSED
+
+
+@pytest.mark.req("A-12", "A-15")
+def test_what_one_connection_failed_at_is_not_taken_up_by_another(database: Database) -> None:
+    run = course(workers=2)
+    gathering: list[bool] = []
+
+    def batches(lane: Lane, _session: Session, _entry: Entry) -> Ending:
+        if lane is run.lanes[0]:
+            while not run.frontier.behind:
+                pass
+            gathering.append(run.gathering.is_set())
+            return Ending(Outcome.COMPLETED)
+        with lane.window.claiming() as asking:
+            asking.claimed(Claim(2, "{a,b}", Cursor("2020-01-01", "b")))
+        return Ending(Outcome.FAILED, UNKNOWN)
+
+    assert ended(database, run, batches).error == UNKNOWN
+    assert gathering == [True]
