@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -30,8 +30,8 @@ from tests.support.gates import until
 from tests.support.rooms import left_in, room_of_its_own
 from tests.support.rows import EVENTS, FAVORITES, SESSIONS, VIEWS
 from tests.torture import bystander, conduct, evidence, finale
-from tests.torture.accounts import ACTIVITY, GUESTS, Ended, Run, runs
-from tests.torture.evidence import Deeds
+from tests.torture.accounts import ACTIVITY, GUESTS, Ended, Run, counts_of, runs
+from tests.torture.evidence import Deed
 from tests.torture.stage import SETTINGS, furnish
 
 Admin = Connection[TupleRow]
@@ -115,9 +115,9 @@ def test_a_run_that_keeps_to_the_rules_is_accepted(database: Database, admin: Ad
             assert list(finale.drained(admin, ended)) == []
     assert found(admin) == set()
     assert rows.ids(admin, SESSIONS) == {kept}
-    assert {name: sum(done.counts.values()) for name, done in evidence.deeds(admin).items()} == {
-        said[0].application_name: 7,
-        said[1].application_name: 1,
+    assert {name: [dict(deed.counts) for deed in done] for name, done in evidence.deeds(admin).items()} == {
+        said[0].application_name: [{str(EVENTS): 2, str(VIEWS): 3, str(SESSIONS): 2}],
+        said[1].application_name: [{str(FAVORITES): 1}],
     }
     assert list(conduct.sums(said, evidence.deeds(admin))) == []
     assert list(finale.leftovers(admin)) == []
@@ -231,14 +231,30 @@ def test_two_connections_may_delete_at_once_in_the_same_run_alone(
     assert found(admin) == findings
 
 
-def test_two_deleters_one_after_the_other_are_accepted_if_each_holds_the_lock(
-    database: Database, admin: Admin, worker: Admin
+@pytest.mark.parametrize(("name", "findings"), [(CONNECTION, set()), (f"{CONNECTION[:-1]}1", {"overlaps"})])
+def test_between_two_batches_of_a_connection_another_one_may_delete_in_the_same_run_alone(
+    database: Database, admin: Admin, worker: Admin, name: str, findings: set[str]
 ) -> None:
     delete(worker, rows.session(admin))
+    with _worker(database) as other:
+        other.execute(SHARE)
+        other.execute("SELECT set_config('application_name', %s, false)", [name])
+        delete(other, rows.session(admin))
+    delete(worker, rows.session(admin))
+    assert found(admin) == findings
+
+
+def test_two_runs_one_after_the_other_are_accepted_if_each_holds_the_lock(
+    database: Database, admin: Admin, worker: Admin
+) -> None:
+    for _ in range(2):
+        delete(worker, rows.session(admin))
     worker.execute("SELECT pg_advisory_unlock_all()")
     with _worker(database) as other:
+        other.execute("SET application_name = 'pgretention/another'")
         other.execute(LOCK)
-        delete(other, rows.session(admin))
+        for _ in range(2):
+            delete(other, rows.session(admin))
     assert found(admin) == set()
 
 
@@ -265,7 +281,7 @@ def test_counters_at_zero_are_accepted_after_a_crash_only() -> None:
 
 def test_what_is_left_open_at_the_end_is_found(admin: Admin, worker: Admin) -> None:
     worker.execute("SET application_name = 'somebody else'")
-    assert list(finale.leftovers(admin)) == ["leftovers: the advisory lock is not free"]
+    assert list(finale.leftovers(admin)) == ["leftovers: an advisory lock"]
 
 
 def test_a_last_run_that_left_something_is_found(admin: Admin) -> None:
@@ -285,14 +301,32 @@ def ended(code: int = 0, hit: tuple[str, ...] = (), stdout: str = "", stderr: st
     return Ended("7", ("run", ACTIVITY, "--json"), 10, code, hit, stdout, stderr)
 
 
-COUNTS = {str(EVENTS): 5, str(VIEWS): 0, str(SESSIONS): 20}
-DONE = Deeds({str(EVENTS): 5, str(SESSIONS): 20}, transactions=2, largest=10, newest=CUTOFF - timedelta(seconds=1))
+def deed(roots: str, events: int = 0, views: int = 0, newest: datetime = CUTOFF - timedelta(seconds=1)) -> Deed:
+    """A transaction in which the sessions with these keys, one letter each, went."""
+    counts = {str(EVENTS): events, str(VIEWS): views, str(SESSIONS): len(roots)}
+    return Deed(counts_of(counts.items()), frozenset(roots), newest)
+
+
+DONE = [deed("abc", 5), deed("de")]
+COUNTS = {str(EVENTS): 5, str(VIEWS): 0, str(SESSIONS): 5}
 
 
 def run_of(process: Ended) -> Run:
     """A run that says what DONE shows."""
-    run = Run(process, ACTIVITY, RUN_ID, CUTOFF, batches=2, outcome="completed", report=COUNTS, reported_batches=2)
-    run.counted.update(COUNTS)
+    batches = [deed.counts for deed in DONE]
+    return Run(process, ACTIVITY, RUN_ID, CUTOFF, batches, "completed", report=COUNTS, reported_batches=2)
+
+
+def killed(workers: int) -> Run:
+    """The same, killed before it told its end."""
+    process = replace(ended(-9, ("SIGKILL",)), workers=workers)
+    return Run(process, ACTIVITY, RUN_ID, CUTOFF, [deed.counts for deed in DONE])
+
+
+def unsure(keys: str, workers: int = 1) -> Run:
+    """The same, to which COMMIT was not answered for these keys."""
+    run = run_of(replace(ended(1), workers=workers))
+    run.outcome, run.kind, run.keys = "failed", "commit_unknown", tuple(keys)
     return run
 
 
@@ -314,35 +348,55 @@ def test_each_run_in_the_log_of_a_process_that_stays_is_read_with_its_end() -> N
     ]
     first, second = runs(ended(stderr="\n".join(map(json.dumps, log))))
     assert (first.outcome, first.kind, first.keys, first.cutoff) == ("failed", "connection", ("a",), CUTOFF)
-    assert first.counted == first.report == {str(EVENTS): 5, str(VIEWS): 0, str(SESSIONS): 10}
-    assert (second.job, second.outcome, second.batches, second.reported_batches) == (GUESTS, "completed", 1, 1)
-    assert second.counted == second.report == {str(FAVORITES): 3}
+    assert first.report == {str(EVENTS): 5, str(VIEWS): 0, str(SESSIONS): 10}
+    assert list(map(dict, first.batches)) == [{str(EVENTS): 5, str(SESSIONS): 10}]
+    assert (second.job, second.outcome, second.reported_batches) == (GUESTS, "completed", 1)
+    assert list(map(dict, second.batches)) == [second.counted] == [second.report] == [{str(FAVORITES): 3}]
 
 
-def sums(done: Deeds, run: Run | None = None) -> list[str]:
+def sums(done: list[Deed], run: Run | None = None) -> list[str]:
     return list(conduct.sums([run or run_of(ended())], {CONNECTION: done}))
 
 
-def test_sums_that_agree_are_accepted() -> None:
-    assert sums(DONE) == []
+def test_sums_that_agree_are_accepted_in_any_order() -> None:
+    assert sums(DONE) == sums(DONE[::-1]) == []
 
 
 @pytest.mark.parametrize(
     "done",
     [
-        replace(DONE, counts={str(EVENTS): 5, str(SESSIONS): 19}),
-        replace(DONE, counts={str(EVENTS): 5, str(SESSIONS): 21}),
-        replace(DONE, counts={str(EVENTS): 5, str(SESSIONS): 20, str(VIEWS): 1}),
-        replace(DONE, counts={str(SESSIONS): 20}),
-        replace(DONE, transactions=1),
-        replace(DONE, transactions=3),
-        replace(DONE, largest=11),
-        replace(DONE, newest=CUTOFF),
+        [deed("abc", 5), deed("d")],
+        [deed("abc", 5), deed("def")],
+        [deed("abc", 5), deed("de", views=1)],
+        [deed("abc"), deed("de")],
+        [deed("abc"), deed("de", 5)],
+        [deed("ab", 5), deed("cde")],
+        [deed("abcde", 5)],
+        [deed("abc", 5), deed("d"), deed("e")],
+        [*DONE, deed("fg")],
+        [deed("abc", 5), deed("de", newest=CUTOFF)],
     ],
-    ids=["too few", "too many", "views", "no events", "a batch less", "a batch more", "a large batch", "a young row"],
+    ids=[
+        "too few",
+        "too many",
+        "views",
+        "no events",
+        "events elsewhere",
+        "a row elsewhere",
+        "two batches in one",
+        "half batches",
+        "a batch more",
+        "a young row",
+    ],
 )
-def test_a_count_that_is_not_what_was_deleted_is_found(done: Deeds) -> None:
+def test_a_count_that_is_not_what_was_deleted_is_found(done: list[Deed]) -> None:
     assert len(sums(done)) == 1
+
+
+def test_a_batch_that_is_too_large_is_found() -> None:
+    run = run_of(ended())
+    run.process = replace(run.process, batch_size=2)
+    assert sums(DONE, run) == [f"sums: process 7, {CONNECTION}: deleted 3 rows in a batch of 2"]
 
 
 def test_a_report_that_is_not_the_sum_of_its_batches_is_found() -> None:
@@ -355,28 +409,31 @@ def test_deletions_of_which_no_log_tells_are_found() -> None:
     assert list(conduct.sums([], {CONNECTION: DONE})) == [f"sums: {CONNECTION} deleted rows and said nothing of itself"]
 
 
-def test_of_a_process_that_was_killed_one_batch_may_be_uncounted_and_no_more() -> None:
-    run = run_of(ended(-9, ("SIGKILL",)))
-    run.outcome = run.report = run.reported_batches = None
-    assert sums(DONE, run) == []
-    assert sums(replace(DONE, counts=COUNTS | {str(SESSIONS): 29}, transactions=3), run) == []
-    assert len(sums(replace(DONE, counts=COUNTS | {str(SESSIONS): 39}, transactions=4), run)) == 1
-    assert len(sums(replace(DONE, counts=COUNTS | {str(SESSIONS): 21}), run)) == 1
+@pytest.mark.parametrize("workers", [1, 2])
+def test_of_a_killed_process_one_batch_of_each_connection_may_be_uncounted_and_no_more(workers: int) -> None:
+    more = [deed(key) for key in "uvw"]
+    assert sums(DONE, killed(workers)) == []
+    assert sums(DONE + more[:workers], killed(workers)) == []
+    assert len(sums(DONE + more[: workers + 1], killed(workers))) == 1
 
 
-def test_of_a_killed_process_one_batch_for_each_connection_may_be_uncounted() -> None:
-    run = run_of(replace(ended(-9, ("SIGKILL",)), workers=2))
-    run.outcome = run.report = run.reported_batches = None
-    assert sums(replace(DONE, counts=COUNTS | {str(SESSIONS): 39}, transactions=4), run) == []
-    assert len(sums(replace(DONE, counts=COUNTS | {str(SESSIONS): 49}, transactions=5), run)) == 1
+def test_of_a_killed_process_what_is_counted_must_be_gone_even_so() -> None:
+    assert len(sums(DONE[1:], killed(2))) == 1
+    assert len(sums([deed("abc", 4), *DONE[1:]], killed(2))) == 1
 
 
 def test_of_a_commit_without_an_answer_all_rows_are_gone_or_none() -> None:
-    run = run_of(ended(1))
-    run.outcome, run.kind, run.keys = "failed", "commit_unknown", ("a", "b")
-    assert sums(DONE, run) == []
-    assert sums(replace(DONE, counts=COUNTS | {str(SESSIONS): 22}, transactions=3), run) == []
-    assert len(sums(replace(DONE, counts=COUNTS | {str(SESSIONS): 21}, transactions=3), run)) == 1
+    assert sums(DONE, unsure("uv")) == []
+    assert sums([*DONE, deed("uv", 2)], unsure("uv")) == []
+    assert len(sums([*DONE, deed("u")], unsure("uv"))) == 1
+    assert len(sums([*DONE, deed("uvw")], unsure("uv"))) == 1
+
+
+def test_two_connections_may_both_get_no_answer_to_commit() -> None:
+    assert sums([*DONE, deed("uv")], unsure("uvwx", workers=2)) == []
+    assert sums([*DONE, deed("uv"), deed("wx")], unsure("uvwx", workers=2)) == []
+    assert len(sums([*DONE, deed("uv"), deed("wx")], unsure("uvwx", workers=1))) == 1
+    assert len(sums([*DONE, deed("uv"), deed("yz")], unsure("uvwx", workers=2))) == 1
 
 
 def result(outcome: str = "completed", kind: str | None = None, message: str = "") -> str:
@@ -444,15 +501,21 @@ def room() -> Iterator[Path]:
         yield room
 
 
-def torture(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def torture(*words: str) -> Generator[subprocess.Popen[str]]:
+    """While inside, a torture that at the end is asked to end, should it still go on."""
+    with subprocess.Popen(
         [sys.executable, "-m", "tests.torture", *words],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 def writers_in(room: Path) -> set[str]:

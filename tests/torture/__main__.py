@@ -98,8 +98,7 @@ class Torture:
         clients = [Client(dsn, f"{self._seed}/client {n}", gone_home, self._tally) for n in range(CLIENTS)]
         watcher = Watcher(self._database, self._seed, gone_home, self._tally)
         replicas = [Replica(company, f"{self._seed}/replica {n}", over) for n in range(REPLICAS)]
-        if company.has_worker:
-            replicas += [Resident(company, f"{self._seed}/resident {n}", over) for n in range(RESIDENTS)]
+        replicas += [Resident(company, f"{self._seed}/resident {n}", over) for n in range(RESIDENTS)]
         faults = [
             kind(self._database, company, wires, self._tally, f"{self._seed}/{kind.__name__}")
             for kind in (Faults, Upheavals)

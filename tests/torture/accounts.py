@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -14,7 +14,9 @@ from tests.support.rows import EVENTS, FAVORITES, SESSIONS, VIEWS
 ACTIVITY, GUESTS = "activity-retention", "guest-favorites-cleanup"
 
 TABLES = {ACTIVITY: (EVENTS, VIEWS, SESSIONS), GUESTS: (FAVORITES,)}
-ROOT = {ACTIVITY: str(SESSIONS), GUESTS: str(FAVORITES)}
+
+Counts = frozenset[tuple[str, int]]
+"""Rows by table, without the tables of which there are none."""
 
 _STARTED = frozenset({"started", "job started"})
 _BATCH = frozenset({"batch", "batch deleted"})
@@ -58,14 +60,13 @@ class Ended:
 
 @dataclass
 class Run:
-    """One run in the words of its process: `batches` counts the log, `report` is what was added up at the end."""
+    """One run in the words of its process: `batches` are those of the log, `report` was added up at the end."""
 
     process: Ended
     job: str
     run_id: str
     cutoff: datetime | None = None
-    batches: int = 0
-    counted: Counter[str] = field(default_factory=Counter)
+    batches: list[Counts] = field(default_factory=list)
     outcome: str | None = None
     kind: str | None = None
     message: str = ""
@@ -79,6 +80,15 @@ class Run:
     def application_name(self) -> str:
         """The name of its connection (design section 3)."""
         return f"pgretention/{self.job}/{self.run_id[:8]}"
+
+    @property
+    def counted(self) -> Counter[str]:
+        """Rows by table, of all batches in the log."""
+        return sum((Counter(dict(batch)) for batch in self.batches), Counter())
+
+
+def counts_of(rows: Iterable[tuple[str, int]]) -> Counts:
+    return frozenset((table, number) for table, number in rows if number)
 
 
 def lines(ended: Ended) -> Iterator[dict[str, Any]]:
@@ -115,8 +125,7 @@ def _read(run: Run, line: Mapping[str, Any]) -> None:
     if line["event"] in _STARTED:
         run.cutoff = datetime.fromisoformat(line["cutoff"])
     elif line["event"] in _BATCH:
-        run.batches += 1
-        run.counted += _counts(run.job, line, total="rows")
+        run.batches.append(counts_of(_counts(run.job, line, total="rows").items()))
     elif line["event"] == _LOST:
         run.lost += 1
     elif line["event"] in _FINISHED:
@@ -129,10 +138,10 @@ def _read(run: Run, line: Mapping[str, Any]) -> None:
             run.reported_batches = line["batches"]
 
 
-def _counts(job: str, line: Mapping[str, Any], total: str) -> Counter[str]:
+def _counts(job: str, line: Mapping[str, Any], total: str) -> dict[str, int]:
     if job == GUESTS:
-        return Counter({str(FAVORITES): line[total]})
-    return Counter({str(table): line[f"deleted_{table.name}"] for table in TABLES[job]})
+        return {str(FAVORITES): line[total]}
+    return {str(table): line[f"deleted_{table.name}"] for table in TABLES[job]}
 
 
 def _read_result(run: Run, result: Mapping[str, Any]) -> None:

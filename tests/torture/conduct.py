@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tests.torture.accounts import ROOT, TABLES, Ended, Run, lines
-from tests.torture.evidence import NOTHING, Deeds
+from tests.torture.accounts import Counts, Ended, Run, counts_of, lines
+from tests.torture.evidence import Deed
 
 ALLOWED_KINDS = frozenset(
     {
@@ -31,43 +32,54 @@ EXIT_CODES = {
 }
 """Typed out of the contract."""
 
+_SHOWN = 3
+"""Batches that a finding describes."""
+
 _CHANGED = "the definition of a table changed while the run was on"
 
 
-def sums(runs: Iterable[Run], done: Mapping[str, Deeds]) -> Iterator[str]:
-    """4. What a run counted is what it deleted; what it did not live to count, or never heard of, is a batch at most.
+def sums(runs: Iterable[Run], done: Mapping[str, Sequence[Deed]]) -> Iterator[str]:
+    """4. The batches that a run counted are the transactions in which it deleted, each with its rows.
 
-    One batch for each connection that the run deleted on.
+    Of a process that was killed the last batch of each connection may be missing. Of a COMMIT that was not answered the
+    rows are named, and they are gone or not, but not counted.
     """
     said = {run.application_name: run for run in runs}
     yield from (f"sums: {name} deleted rows and said nothing of itself" for name in done.keys() - said.keys())
     for name, run in said.items():
-        yield from (
-            f"sums: process {run.process.name}, {name}: {text}" for text in _of_run(run, done.get(name, NOTHING))
-        )
+        yield from (f"sums: process {run.process.name}, {name}: {text}" for text in _of_run(run, done.get(name, ())))
 
 
-def _of_run(run: Run, done: Deeds) -> Iterator[str]:
-    counted = {table: rows for table, rows in run.counted.items() if rows}
+def _of_run(run: Run, done: Sequence[Deed]) -> Iterator[str]:
     if run.report is not None:
-        reported = {table: rows for table, rows in run.report.items() if rows}
-        if (reported, run.reported_batches) != (counted, run.batches):
-            yield f"reports {reported} in {run.reported_batches} batches, logged {counted} in {run.batches}"
-    uncounted = done.transactions - run.batches
-    unknown = run.kind == "commit_unknown"
+        reported, counted = counts_of(run.report.items()), counts_of(run.counted.items())
+        if (reported, run.reported_batches) != (counted, len(run.batches)):
+            yield (
+                f"reports {dict(reported)} in {run.reported_batches} batches,"
+                f" logged {dict(counted)} in {len(run.batches)}"
+            )
+    named = frozenset(run.keys if run.kind == "commit_unknown" else ())
+    unsure = [deed for deed in done if deed.roots & named]
+    sure, logged = Counter(deed.counts for deed in done if not deed.roots & named), Counter(run.batches)
+    unlogged = sure - logged
     connections = run.process.workers
-    if not 0 <= uncounted <= (connections if unknown or (run.report is None and run.process.killed) else 0):
-        yield f"{done.transactions} batches were committed, {run.batches} counted"
-    extra = {str(table): done.counts.get(str(table), 0) - counted.get(str(table), 0) for table in TABLES[run.job]}
-    if min(extra.values(), default=0) < 0 or (uncounted == 0 and any(extra.values())):
-        yield f"counts {counted}, deleted {dict(done.counts)}"
-    gone = extra[ROOT[run.job]]
-    if unknown and (gone not in {0, len(run.keys)} if connections == 1 else not 0 <= gone <= len(run.keys)):
-        yield f"is not sure of {len(run.keys)} rows, and {gone} are gone"
-    if done.largest > run.process.batch_size:
-        yield f"deleted {done.largest} rows in a batch of {run.process.batch_size}"
-    if done.newest is not None and (run.cutoff is None or done.newest >= run.cutoff):
-        yield f"deleted a row of {done.newest}, its cutoff was {run.cutoff}"
+    if logged - sure or unlogged.total() > (connections if run.report is None and run.process.killed else 0):
+        yield f"logged and not committed: {_shown(logged - sure)}; committed and not logged: {_shown(unlogged)}"
+    gone = [len(deed.roots) for deed in unsure]
+    left = (connections - len(gone)) * run.process.batch_size  # at most, in batches that did not go
+    if len(named) - sum(gone) > left or any(deed.roots - named for deed in unsure):
+        yield f"is not sure of {len(named)} rows, and batches of {gone} are gone with some of them"
+    largest = max((len(deed.roots) for deed in done), default=0)
+    if largest > run.process.batch_size:
+        yield f"deleted {largest} rows in a batch of {run.process.batch_size}"
+    newest = max((deed.newest for deed in done if deed.newest is not None), default=None)
+    if newest is not None and (run.cutoff is None or newest >= run.cutoff):
+        yield f"deleted a row of {newest}, its cutoff was {run.cutoff}"
+
+
+def _shown(batches: Counter[Counts]) -> str:
+    shown = [dict(sorted(batch)) for batch in batches.elements()]
+    return f"{shown[:_SHOWN]}" + (f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else "")
 
 
 def manners(ended: Ended, runs: Iterable[Run], hidden: Iterable[str]) -> Iterator[str]:

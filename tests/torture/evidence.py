@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
 from tests.databases import WORKER
+from tests.torture.accounts import Counts, counts_of
 from tests.torture.stage import RELATIONS
 
 Admin = Connection[TupleRow]
@@ -97,19 +97,19 @@ UNLOCKED = """
 
 OVERLAPS = """
     WITH deleters AS (
-        SELECT DISTINCT xid, run, began, pg_xact_commit_timestamp(xid::xid) AS ended FROM witness.gone
-         WHERE by = %(worker)s AND relation = 'user_activity.sessions'
+        SELECT run, pid, min(began) AS began, max(pg_xact_commit_timestamp(xid::xid)) AS ended FROM witness.gone
+         WHERE by = %(worker)s AND relation = 'user_activity.sessions' GROUP BY run, pid
     ), sorted AS (
         SELECT *, began < max(ended) OVER earlier AS meets FROM deleters
-        WINDOW earlier AS (ORDER BY began, xid ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+        WINDOW earlier AS (ORDER BY began, pid ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
     ), met AS (
-        SELECT *, count(*) FILTER (WHERE meets IS NOT TRUE) OVER (ORDER BY began, xid) AS number FROM sorted
+        SELECT *, count(*) FILTER (WHERE meets IS NOT TRUE) OVER (ORDER BY began, pid) AS number FROM sorted
     )
     SELECT format('from %%s to %%s these deleted sessions at once: %%s',
                   min(began), max(ended), string_agg(DISTINCT run, ', '))
       FROM met GROUP BY number HAVING count(DISTINCT run) > 1
 """
-"""5. Of the transactions that delete sessions, two that overlap in time are of the same run."""
+"""5. Between the first and the last transaction in which a connection deletes sessions, only its own run does."""
 
 IN_ANY_SNAPSHOT = {"deletable": DELETABLE, "halves": HALVES, "dangling": DANGLING, "unlocked": UNLOCKED}
 """Checks that hold at every instant, and are cheap."""
@@ -131,36 +131,25 @@ def rows(admin: Admin, checks: Mapping[str, str]) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Deeds:
-    """What a run did according to the witnesses; `largest` is the largest batch, in root rows."""
+class Deed:
+    """A transaction that deleted, according to the witnesses: rows by table, keys of root rows, the newest expiry."""
 
-    counts: Mapping[str, int]
-    transactions: int
-    largest: int
+    counts: Counts
+    roots: frozenset[str]
     newest: datetime | None
 
 
-def deeds(admin: Admin) -> dict[str, Deeds]:
-    """What was deleted as the worker's role, by the name of the connection that did it."""
-    query = """
-        SELECT run, relation, count(*), count(DISTINCT xid),
+def deeds(admin: Admin) -> dict[str, list[Deed]]:
+    """The transactions that deleted as the worker's role, by the name of the connections that did it."""
+    counts = ", ".join(f"count(*) FILTER (WHERE relation = '{relation}')" for relation in RELATIONS)
+    query = f"""
+        SELECT run, array_agg(id::text) FILTER (WHERE id = root),
                least(greatest(max(expiry), '0001-01-02'), '9999-12-30'), -- Python knows no other years
-               max(rows) FILTER (WHERE id = root)
-          FROM (SELECT *, count(*) OVER (PARTITION BY xid, relation) AS rows FROM witness.gone) AS gone
-         WHERE by = %(worker)s GROUP BY run, relation
+               {counts}
+          FROM witness.gone WHERE by = %(worker)s GROUP BY run, xid
     """
-    found: dict[str, dict[str, tuple[Any, ...]]] = {}
-    for name, relation, *facts in admin.execute(query.encode(), {"worker": WORKER}):
-        found.setdefault(name, {})[relation] = tuple(facts)
-    return {
-        name: Deeds(
-            {relation: facts[0] for relation, facts in by_relation.items()},
-            max(facts[1] for facts in by_relation.values()),
-            max(facts[3] or 0 for facts in by_relation.values()),
-            max((facts[2] for facts in by_relation.values() if facts[2] is not None), default=None),
-        )
-        for name, by_relation in found.items()
-    }
-
-
-NOTHING = Deeds({}, 0, 0, None)
+    found: dict[str, list[Deed]] = {}
+    for name, roots, newest, *rows in admin.execute(query.encode(), {"worker": WORKER}):
+        deed = Deed(counts_of(zip(RELATIONS, rows, strict=True)), frozenset(roots or ()), newest)
+        found.setdefault(name, []).append(deed)
+    return found

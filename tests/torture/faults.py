@@ -23,6 +23,9 @@ from tests.torture.wires import Loses, Wires
 
 _OUR_BACKENDS = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'pgretention/%' ORDER BY pid"
 
+_PATIENCE = 120.0
+"""Seconds after which a server that answers nothing at all is called lost."""
+
 _TIMEOUTS = ("idle_session_timeout", "idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout")
 
 _HARMLESS = (
@@ -225,8 +228,9 @@ class Upheavals(Faults):
         admin.execute("SET lock_timeout = 2000")
 
     def _insist(self, statement: str) -> None:
-        """Take back what was done, however often it takes."""
-        while True:
+        """Take back what was done, however often it takes; a server that is lost for good raises RuntimeError."""
+        given_up = time.monotonic() + _PATIENCE
+        while time.monotonic() < given_up:
             try:
                 with connected(self._database) as admin:
                     self._impatient(admin)
@@ -234,3 +238,4 @@ class Upheavals(Faults):
                     return
             except psycopg.Error:
                 time.sleep(0.1)
+        raise RuntimeError(f"the server did not do {statement} in {_PATIENCE:.0f} s")

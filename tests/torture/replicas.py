@@ -66,7 +66,6 @@ class Company:
         self._live: list[Live] = []
         self._changing = threading.Lock()
         self._command = command
-        self.has_worker = "worker" in command("--help").stdout.split()
 
     @property
     def live(self) -> tuple[Live, ...]:
