@@ -422,6 +422,13 @@ def test_of_a_killed_process_what_is_counted_must_be_gone_even_so() -> None:
     assert len(sums([deed("abc", 4), *DONE[1:]], killed(2))) == 1
 
 
+def test_of_a_run_that_told_its_end_before_its_process_was_killed_nothing_may_be_uncounted() -> None:
+    run = killed(2)
+    run.outcome = "refused"
+    assert sums(DONE, run) == []
+    assert len(sums([*DONE, deed("u")], run)) == 1
+
+
 def test_of_a_commit_without_an_answer_all_rows_are_gone_or_none() -> None:
     assert sums(DONE, unsure("uv")) == []
     assert sums([*DONE, deed("uv", 2)], unsure("uv")) == []

@@ -63,7 +63,7 @@ def _of_run(run: Run, done: Sequence[Deed]) -> Iterator[str]:
     sure, logged = Counter(deed.counts for deed in done if not deed.roots & named), Counter(run.batches)
     unlogged = sure - logged
     connections = run.process.workers
-    if logged - sure or unlogged.total() > (connections if run.report is None and run.process.killed else 0):
+    if logged - sure or unlogged.total() > (connections if run.outcome is None and run.process.killed else 0):
         yield f"logged and not committed: {_shown(logged - sure)}; committed and not logged: {_shown(unlogged)}"
     gone = [len(deed.roots) for deed in unsure]
     left = (connections - len(gone)) * run.process.batch_size  # at most, in batches that did not go
