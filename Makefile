@@ -1,7 +1,7 @@
 # Everything that is done with a checkout. It needs make, a POSIX shell and Python 3.11 or newer with venv.
 
 PYTHON ?= python3
-# Processes the tests run in; ARGS are handed on to pytest, as in: make test ARGS="-k watchdog".
+# Processes the tests run in; ARGS are handed on to pytest or the benchmarks, as in: make test ARGS="-k watchdog".
 WORKERS ?= 2
 ARGS ?=
 # How long the torture lasts, what it decides by (nothing: another seed each time) and on which major version.
@@ -12,6 +12,7 @@ SERVER ?=
 VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.txt
+BENCH_LOCK := requirements/bench.txt
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 # UPGRADE=--upgrade takes the newest versions; without it `make lock` keeps what is locked and adds what is missing.
 UPGRADE ?=
@@ -19,7 +20,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test torture check format conformance lock clean bench-snapshot
+.PHONY: help venv demo test torture check format conformance lock clean bench bench-quick
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -31,13 +32,13 @@ venv: $(VENV)/.installed ## make the virtual environment, or bring it up to date
 demo: venv ## see it at work on a throw-away PostgreSQL with made-up data
 	@$(BIN)/pgretention demo
 
-test: venv ## run all tests, on every PostgreSQL found here
+test: $(VENV)/.bench ## run all tests, on every PostgreSQL found here
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 torture: venv ## kill, cut and restart everything for MINUTES=5 and prove that nothing is lost (SEED=n repeats one)
 	$(BIN)/python -m tests.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(SERVER),--server $(SERVER))
 
-check: venv ## look for mistakes without running anything: lint, format, types, import order
+check: $(VENV)/.bench ## look for mistakes without running anything: lint, format, types, import order
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -51,13 +52,17 @@ format: venv ## put the code into the one format and sort the imports
 conformance: venv ## write docs/conformance.md anew from the markers in the tests
 	$(BIN)/python -m tests.conformance
 
-bench-snapshot: venv ## measure whether batches get slower while an old snapshot is open (some minutes)
-	$(BIN)/python bench/old_snapshot.py
+bench: $(VENV)/.bench ## measure it beside what one would do instead (a quarter of an hour)
+	$(BIN)/python -m bench $(ARGS)
+
+bench-quick: $(VENV)/.bench ## the same with few rows and one round (a minute or two)
+	$(BIN)/python -m bench --quick $(ARGS)
 
 lock: venv ## write requirements/*.txt anew from pyproject.toml (UPGRADE=--upgrade: newest versions)
 	$(COMPILE) pyproject.toml --output-file requirements/runtime.txt
 	$(COMPILE) pyproject.toml --extra demo --group dev --group build \
 		--constraint requirements/runtime.txt --output-file $(LOCK)
+	$(COMPILE) --group bench --constraint $(LOCK) --output-file $(BENCH_LOCK)
 
 clean: ## remove the virtual environment, caches and whatever was built
 	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -76,4 +81,8 @@ $(VENV)/.locked: $(LOCK)
 
 $(VENV)/.installed: $(VENV)/.locked pyproject.toml
 	@$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.installed $(BENCH_LOCK)
+	@$(PIP_INSTALL) --require-hashes -r $(BENCH_LOCK)
 	@touch $@

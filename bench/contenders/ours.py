@@ -1,0 +1,35 @@
+"""pgretention itself, by the function that `pgretention run` calls, with default settings but for those of the task."""
+
+from __future__ import annotations
+
+from bench.contenders import BatchDone, Task
+from pgretention import app
+from pgretention.config import load
+from pgretention.jobs import activity_retention
+from pgretention.report import BatchDone as BatchFact
+from pgretention.report import Fact, Outcome
+from pgretention.stop import Stop
+
+
+def delete(task: Task, batch_done: BatchDone) -> None:
+    def observe(fact: Fact) -> None:
+        if isinstance(fact, BatchFact):
+            batch_done()
+
+    settings = load(None, {}, _settings(task))
+    report = app.run(app.assign(settings)[task.job], sinks=[observe], stop=Stop())
+    if report.outcome is not Outcome.COMPLETED:
+        raise RuntimeError(f"the run ended {report.outcome}: {report.error}")
+
+
+def _settings(task: Task) -> list[str]:
+    """As after `--set`."""
+    if task.job == activity_retention.NAME:
+        database, section = "UserActivity", "ActivityRetention"
+    else:
+        database, section = "Favorites", "Favorites:GuestRetention"
+    return [
+        f"ConnectionStrings:{database}={task.dsn}",
+        f"{section}:BatchSize={task.batch_size}",
+        f"{section}:Workers={task.workers}",
+    ]

@@ -1,0 +1,71 @@
+"""The rows that are measured on: like the demo's, but by the million and with nothing near the cutoff.
+
+Rows lie in the order of their time, as they do where a service has written them for years. Of the old ones some are
+protected by the guard: these stay, like everything from the last year.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+
+from psycopg import Connection
+from psycopg.rows import TupleRow
+
+from bench.tables import Tables
+from pgretention import schema
+
+Fingerprint = dict[str, tuple[int, int]]
+"""For each table, how many rows and the sum of their hashes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """How many root rows a database holds, and how many of them are old."""
+
+    tables: Tables
+    old: int
+    total: int
+
+    @property
+    def name(self) -> str:
+        """That of the database."""
+        return f"{self.tables.domain}-{self.old}-{self.total}"
+
+    @property
+    def expired(self) -> int:
+        """Root rows that a run deletes."""
+        return self.old - self.old // self.tables.kept_every
+
+    @property
+    def expired_rows(self) -> int:
+        """The same with their children."""
+        return self.expired * self.tables.rows_each
+
+
+def fill(connection: Connection[TupleRow], data: Dataset) -> Fingerprint:
+    """Create the reference tables and their rows in an empty database; answers what is to be left after a run."""
+    connection.execute(schema.ddl(data.tables.domain).encode())
+    with connection.transaction():
+        connection.execute("CREATE TEMP TABLE times (n bigint, at timestamptz)")
+        binds = {"old": data.old, "total": data.total}
+        connection.execute(_script("fill_times.sql"), binds)
+        connection.execute(_script(f"fill_{data.tables.domain.replace('-', '_')}.sql"))
+        connection.execute("DROP TABLE times")
+    connection.execute("VACUUM (FREEZE, ANALYZE)")
+    connection.execute("CREATE EXTENSION pg_prewarm")
+    return fingerprint(connection, data.tables, f"WHERE {{key}} NOT IN ({data.tables.expired_ids})")
+
+
+def fingerprint(connection: Connection[TupleRow], tables: Tables, where: str = "") -> Fingerprint:
+    """What there is, or would be with a condition on `{key}`, the column that holds the root's id."""
+    found: Fingerprint = {}
+    for table, key in (*tables.children, (tables.root, "id")):
+        query = f"SELECT count(*), coalesce(sum(hash_record_extended(t, 0)), 0)::text FROM {table} AS t {where}"
+        ((rows, hashes),) = connection.execute(query.format(key=key).encode()).fetchall()
+        found[table] = rows, int(hashes)
+    return found
+
+
+def _script(name: str) -> bytes:
+    return files("bench").joinpath(name).read_bytes()

@@ -1,0 +1,84 @@
+"""An application beside a run: pgbench inserts events and reads ranges of sessions and events, 400 times a second.
+
+A latency begins when the transaction should have begun, so that one which waits holds up the clock of the next as well.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import quantiles
+
+import psycopg
+
+from pgretention.demo.binaries import Binaries
+
+RATE = 400
+"""Transactions a second."""
+
+_MARK = "foreground"
+
+_INSERT = f"""
+\\set n random(:first, :last)
+INSERT INTO user_activity.action_events (id, session_id, event_type, occurred_at)
+VALUES (gen_random_uuid(), md5('session ' || :n)::uuid, '{_MARK}', now());
+"""
+
+_READ = """
+\\set n random(:first, :last)
+\\set days random(1, 360)
+SELECT id, ended_at FROM user_activity.sessions
+ WHERE status = 'Inactive' AND ended_at >= now() - :days * interval '1 day' ORDER BY ended_at LIMIT 50;
+SELECT id, event_type FROM user_activity.action_events WHERE session_id = md5('session ' || :n)::uuid;
+"""
+
+
+class Load:
+    """The load while inside, on young sessions of these numbers; its rows are gone afterwards, its latencies kept."""
+
+    def __init__(self, binaries: Binaries, *, first: int, last: int) -> None:
+        self._program = binaries.path / "pgbench"
+        self._defines = [f"--define=first={first}", f"--define=last={last}"]
+        self._ended: list[tuple[float, float]] = []
+
+    @contextmanager
+    def __call__(self, dsn: str) -> Generator[None]:
+        """Begin, and end."""
+        with tempfile.TemporaryDirectory() as room:
+            scripts = []
+            for name, text in ("insert", _INSERT), ("read", _READ):
+                Path(room, name).write_text(text)
+                scripts.append(f"--file={name}")
+            options = [f"--rate={RATE}", "--client=8", "--time=86400", "--no-vacuum", "--protocol=prepared", "--log"]
+            said = Path(room, "said")
+            command = [str(self._program), *options, *self._defines, *scripts, dsn]
+            with said.open("w") as file:
+                process = subprocess.Popen(command, cwd=room, stdout=file, stderr=file)
+            try:
+                yield
+            finally:
+                process.terminate()
+                if process.wait() != -signal.SIGTERM:
+                    raise RuntimeError(f"pgbench ended before its time: {said.read_text()}")
+                self._ended = [each for log in Path(room).glob("pgbench_log.*") for each in _transactions(log)]
+        with psycopg.connect(dsn) as connection:
+            connection.execute(f"DELETE FROM user_activity.action_events WHERE event_type = '{_MARK}'".encode())
+
+    def latencies(self, began: float, ended: float) -> dict[str, float]:
+        """Of the transactions that ended between two instants of the epoch."""
+        found = [latency for instant, latency in self._ended if began <= instant <= ended]
+        if len(found) < RATE / 4:
+            raise RuntimeError(f"pgbench finished {len(found)} transactions in {ended - began:.1f} s")
+        hundredths = quantiles(found, n=100)
+        return {"p50_ms": hundredths[49], "p99_ms": hundredths[98], "max_ms": max(found)}
+
+
+def _transactions(log: Path) -> Generator[tuple[float, float]]:
+    """When each ended and how many milliseconds it took; the last line may be cut off."""
+    for line in log.read_text().splitlines()[:-1]:
+        _, _, took, _, seconds, microseconds, _ = line.split()
+        yield int(seconds) + int(microseconds) / 1e6, int(took) / 1000
