@@ -2,160 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.contenders import LITERAL, OURS, OURS_2, UNBATCHED, Contender
-from bench.measures import NOBODY
-from bench.samples import Results, Spread
+from bench.contenders import LITERAL, OURS, OURS_2, UNBATCHED
+from bench.measures import FEW, FEWEST, HELP, MOST, NOBODY, NOTHING
+from bench.samples import LABELS, Results, Spread
 
-Figures = Callable[[Results], list[float]]
-"""One figure a round."""
+ONE, TWO, LOOP, WHOLE = OURS.name, OURS_2.name, LITERAL.name, UNBATCHED.name
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A figure that should lie at or on the right side of a bound; `unit` follows it in print."""
+    """A value of a contender, or its ratio to that of another one in the same round, that should not pass a bound.
+
+    Without a bound it is only shown.
+    """
 
     measure: str
-    about: str
-    figures: Figures
+    value: str
+    contender: str
+    against: str | None = None
     at_least: float | None = None
     at_most: float | None = None
-    unit: str = ""
 
-    def spread(self, results: Results) -> Spread | None:
-        """The figure over all rounds; None when it was not measured."""
-        figures = self.figures(results)
-        return Spread.of(figures) if figures else None
-
-    def met(self, spread: Spread) -> bool:
-        """Whether the median is where it should be."""
-        low_enough = self.at_most is None or spread.median <= self.at_most
-        return low_enough and (self.at_least is None or spread.median >= self.at_least)
+    @property
+    def about(self) -> str:
+        """The figure in words."""
+        than = f" against {self.against}" if self.against else ""
+        return f"{LABELS[self.value]}: {self.contender}{than}"
 
     @property
     def bound(self) -> str:
-        """The bound, as it is printed; empty for a figure that is only shown."""
+        """The bound as it is printed."""
         if self.at_least is not None:
-            return f">= {self.at_least:g}{self.unit}"
-        return "" if self.at_most is None else f"<= {self.at_most:g}{self.unit}"
+            return f">= {self.at_least:g}"
+        return "" if self.at_most is None else f"<= {self.at_most:g}"
 
+    def spread(self, results: Results) -> Spread | None:
+        """The figure over all rounds; None where it was not measured."""
+        found = results.of(self.measure, self.value, self.contender)
+        if self.against:
+            return results.ratio(self.measure, self.value, self.contender, self.against)
+        return Spread.of(found.values()) if found else None
 
-def against(measure: str, value: str, contender: Contender, other: Contender | str) -> Figures:
-    """The ratio of two contenders in the same round."""
-    name = other if isinstance(other, str) else other.name
+    def met(self, median: float) -> bool:
+        """Whether it lies where it should."""
+        return (self.at_least is None or median >= self.at_least) and (self.at_most is None or median <= self.at_most)
 
-    def figures(results: Results) -> list[float]:
-        theirs = {number: value for (number, _), value in results.of(measure, value, name).items()}
-        ours = results.of(measure, value, contender.name)
-        return [mine / theirs[number] for (number, _), mine in ours.items() if number in theirs]
-
-    return figures
-
-
-def growing(value: str, smallest: int) -> Figures:
-    """The ratio of the most rows to the fewest, in the same round; `smallest` is a place in the order of sizes."""
-
-    def figures(results: Results) -> list[float]:
-        found = results.of("growth", value, OURS.name)
-        sizes = sorted({rows for _, rows in found})
-        return [
-            found[number, sizes[-1]] / found[number, sizes[min(smallest, len(sizes) - 1)]]
-            for number in {number for number, _ in found}
-        ]
-
-    return figures
-
-
-def itself(measure: str, value: str, contender: Contender | str, divisor: float = 1.0) -> Figures:
-    """The value as it is, in each round."""
-    name = contender if isinstance(contender, str) else contender.name
-    return lambda results: [each / divisor for each in results.of(measure, value, name).values()]
-
-
-_MB = 1_000_000.0
 
 GOALS = (
-    Goal(
-        "activity",
-        "rows/s, one worker, against the unbatched DELETE",
-        against("activity", "rows_per_s", OURS, UNBATCHED),
-        at_least=1.05,
-        unit=" x",
-    ),
-    Goal(
-        "activity",
-        "rows/s, two workers, against the unbatched DELETE",
-        against("activity", "rows_per_s", OURS_2, UNBATCHED),
-        at_least=1.9,
-        unit=" x",
-    ),
-    Goal(
-        "activity",
-        "WAL bytes for each row against the unbatched DELETE",
-        against("activity", "wal_bytes_per_row", OURS, UNBATCHED),
-        at_most=0.85,
-        unit=" x",
-    ),
-    Goal(
-        "favorites",
-        "rows/s, one worker, against the literal loop",
-        against("favorites", "rows_per_s", OURS, LITERAL),
-        at_least=3.0,
-        unit=" x",
-    ),
-    Goal(
-        "favorites",
-        "rows/s, one worker, against the unbatched DELETE",
-        against("favorites", "rows_per_s", OURS, UNBATCHED),
-        at_least=0.25,
-        unit=" x",
-    ),
-    Goal(
-        "favorites",
-        "rows/s, two workers against one",
-        against("favorites", "rows_per_s", OURS_2, OURS),
-        at_least=1.0,
-        unit=" x",
-    ),
-    Goal(
-        "snapshot",
-        "time of a batch in the last tenth against the first",
-        itself("snapshot", "late_over_early", OURS),
-        at_most=1.2,
-        unit=" x",
-    ),
-    Goal(
-        "snapshot",
-        "the same of the literal loop, on an eighth of the rows",
-        itself("snapshot", "late_over_early", LITERAL),
-        unit=" x",
-    ),
-    Goal(
-        "growth",
-        "time for each row, the most rows against the second fewest",
-        growing("us_per_row", 1),
-        at_most=1.1,
-        unit=" x",
-    ),
-    Goal(
-        "growth", "peak memory, the most rows against the fewest", growing("peak_rss_bytes", 0), at_most=1.1, unit=" x"
-    ),
-    Goal("growth", "peak memory", itself("growth", "peak_rss_bytes", OURS, _MB), at_most=80.0, unit=" MB"),
-    Goal(
-        "foreground",
-        "p99 of others, one worker, against the literal loop",
-        against("foreground", "p99_ms", OURS, LITERAL),
-        at_most=1.0,
-        unit=" x",
-    ),
-    Goal(
-        "foreground",
-        "p99 of others, one worker, against nobody at work",
-        against("foreground", "p99_ms", OURS, NOBODY),
-        unit=" x",
-    ),
-    Goal("start", "`pgretention --help`", itself("start", "seconds", "help"), at_most=0.15, unit=" s"),
-    Goal("start", "a run that finds nothing", itself("start", "seconds", "run of nothing"), at_most=0.5, unit=" s"),
+    Goal("activity", "rows_per_s", ONE, WHOLE, at_least=1.05),
+    Goal("activity", "rows_per_s", TWO, WHOLE, at_least=1.9),
+    Goal("activity", "wal_bytes_per_row", ONE, WHOLE, at_most=0.85),
+    Goal("favorites", "rows_per_s", ONE, LOOP, at_least=3.0),
+    Goal("favorites", "rows_per_s", ONE, WHOLE, at_least=0.25),
+    Goal("favorites", "rows_per_s", TWO, ONE, at_least=1.0),
+    Goal("snapshot", "late_over_early", ONE, at_most=1.2),
+    Goal("snapshot", "late_over_early", LOOP),
+    Goal("growth", "us_per_row", MOST, FEW, at_most=1.1),
+    Goal("growth", "peak_rss_mb", MOST, FEWEST, at_most=1.1),
+    Goal("growth", "peak_rss_mb", MOST, at_most=80.0),
+    Goal("foreground", "p99_ms", ONE, LOOP, at_most=1.0),
+    Goal("foreground", "p99_ms", ONE, NOBODY),
+    Goal("start", "seconds", HELP, at_most=0.15),
+    Goal("start", "seconds", NOTHING, at_most=0.5),
 )

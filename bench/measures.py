@@ -27,8 +27,10 @@ from bench.tables import ACTIVITY, FAVORITES, Tables
 
 T = TypeVar("T")
 
+FEWEST, FEW, MANY, MOST = "fewest rows", "few rows", "many rows", "most rows"
 NOBODY = "nobody"
-"""The contender's name where none is at work."""
+HELP, NOTHING = "--help", "run of nothing"
+"""What stands in the place of a contender's name where always the same one is at work, or none."""
 
 SLOW_EVERY = 5
 """Contenders that no goal is about take part in one round of so many."""
@@ -36,7 +38,7 @@ SLOW_EVERY = 5
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is measured: `scale` is a factor on the rows of the full measurement, which never are less than 2500."""
+    """How much is measured: `scale` is a factor on the rows of the full measurement, which never are less than 5000."""
 
     scale: float
     rounds: int
@@ -44,7 +46,7 @@ class Extent:
 
     def rows(self, full: int) -> int:
         """A number of rows, so many where the scale is 1."""
-        return max(round(full * self.scale), 2500)
+        return max(round(full * self.scale), 5000)
 
     def turns(self, always: Sequence[T], sometimes: Sequence[T] = ()) -> Iterator[tuple[int, T]]:
         """The number of each round with each entry."""
@@ -79,22 +81,24 @@ def snapshot(rig: Rig, extent: Extent) -> Iterator[Sample]:
         took = [end - begin for begin, end in pairwise(turn.used.ended)][:-1]  # the last one is not full
         tenth = max(1, len(took) // 10)
         first, last = fmean(took[:tenth]), fmean(took[-tenth:])
-        values = {**_values(turn, data), "first_tenth_s": first, "last_tenth_s": last, "late_over_early": last / first}
-        yield Sample("snapshot", contender.name, data.expired_rows, number, values, _twentieths(took))
+        tenths = {"first_tenth_ms": first * 1000, "last_tenth_ms": last * 1000, "late_over_early": last / first}
+        yield Sample(
+            "snapshot", contender.name, data.expired_rows, number, _values(turn, data) | tenths, _twentieths(took)
+        )
 
 
 def growth(rig: Rig, extent: Extent) -> Iterator[Sample]:
     """Time for each favorite and memory, from few expired ones to many."""
-    sizes = [extent.rows(expired) for expired in (10_000, 50_000, 400_000, 3_200_000)]
-    sets = [Dataset(FAVORITES, old, old * 11 // 10) for old in (expired * 5 // 4 for expired in dict.fromkeys(sizes))]
-    for number, data in extent.turns(sets):
+    sizes = {FEWEST: 10_000, FEW: 50_000, MANY: 400_000, MOST: 3_200_000}
+    olds = {name: extent.rows(expired) * 5 // 4 for name, expired in sizes.items()}
+    sets = {name: Dataset(FAVORITES, old, old * 11 // 10) for name, old in olds.items()}
+    for number, (name, data) in extent.turns(list(sets.items())):
         turn = rig.turn(OURS, data)
         first, *_, last = turn.used.ended
         # Without the first batch, since its time has connecting in it, which would flatter the many rows.
-        each = (last - first) / max(1, data.expired_rows - FAVORITES.batch_size)
-        values = {**_values(turn, data), "us_per_row": each * 1_000_000}
-        yield Sample("growth", OURS.name, data.expired_rows, number, values)
-    for data in sets:
+        each = (last - first) / (data.expired_rows - FAVORITES.batch_size)
+        yield Sample("growth", name, data.expired_rows, number, _values(turn, data) | {"us_per_row": each * 1e6})
+    for data in sets.values():
         rig.forget(data)
 
 
@@ -112,8 +116,7 @@ def foreground(rig: Rig, extent: Extent) -> Iterator[Sample]:
             continue
         turn = rig.turn(contender, data, beside=load)
         latencies = load.latencies(turn.used.began_at, turn.used.began_at + turn.used.seconds)
-        values = {**_values(turn, data), **latencies}
-        yield Sample("foreground", contender.name, data.expired_rows, number, values)
+        yield Sample("foreground", contender.name, data.expired_rows, number, _values(turn, data) | latencies)
 
 
 def start(rig: Rig, extent: Extent) -> Iterator[Sample]:
@@ -123,7 +126,7 @@ def start(rig: Rig, extent: Extent) -> Iterator[Sample]:
     with rig.copy(data) as admin:
         admin.execute(f"DELETE FROM {FAVORITES.root} WHERE id IN ({FAVORITES.expired_ids})".encode())
         environment = {**os.environ, "ConnectionStrings__Favorites": rig.server.dsn("turn")}
-        commands = [("help", ["--help"]), ("run of nothing", ["run", FAVORITES.job])]
+        commands = [(HELP, ["--help"]), (NOTHING, ["run", FAVORITES.job])]
         for number, (name, words) in more.turns(commands):
             began = time.perf_counter()
             command = [sys.executable, "-m", "pgretention", *words]
@@ -154,7 +157,7 @@ def _values(turn: Turn, data: Dataset) -> dict[str, float]:
         "rows_per_s": data.expired_rows / turn.used.seconds,
         "wal_bytes_per_row": turn.wal_bytes / data.expired_rows,
         "cpu_s": turn.used.cpu_seconds,
-        "peak_rss_bytes": turn.used.peak_rss,
+        "peak_rss_mb": turn.used.peak_rss / 1e6,
     }
 
 

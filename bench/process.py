@@ -43,7 +43,7 @@ def run(task: Task) -> Used:
 def main() -> None:
     """What the process does."""
     task = Task(**json.load(sys.stdin))
-    delete = contenders.load(task.module)
+    delete = contenders.load(task.path)
     ended: list[float] = []
     began_at, cpu, began = time.time(), time.process_time(), time.perf_counter()
     delete(task, lambda: ended.append(time.perf_counter() - began))

@@ -76,7 +76,7 @@ class Rig:
     ) -> Turn:
         """Let a contender delete what is expired; raises WrongRows when something else was deleted or is left."""
         task = Task(
-            contender.module,
+            contender.path,
             contender.workers,
             data.tables.job,
             self.server.dsn("turn"),

@@ -1,6 +1,6 @@
-"""Ways to delete expired rows, one file each with a function `delete(task, batch_done)`.
+"""Ways to delete expired rows: functions that commit what they delete and call `batch_done` after each COMMIT.
 
-Each commits what it deletes, and calls `batch_done` after each COMMIT. It runs in a process of its own.
+Each runs in a process of its own, which imports no other.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from bench.tables import BY_JOB, Tables
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One way, by the name it has in the results: the module it is in, and how many connections it works on."""
+    """One way, by the name it has in the results: `module:function` of this package, on so many connections."""
 
     name: str
     about: str
-    module: str
+    path: str
     workers: int = 1
 
 
@@ -27,7 +27,7 @@ class Contender:
 class Task:
     """What a contender is to do, as it is handed to its process."""
 
-    module: str
+    path: str
     workers: int
     job: str
     dsn: str
@@ -35,27 +35,27 @@ class Task:
 
     @property
     def tables(self) -> Tables:
+        """Those of the job."""
         return BY_JOB[self.job]
 
 
 BatchDone = Callable[[], None]
 Delete = Callable[[Task, BatchDone], None]
 
-OURS = Contender("pgretention", "`pgretention run`, one connection", "ours")
-OURS_2 = Contender("pgretention, 2 workers", "`pgretention run` with `Workers = 2`", "ours", workers=2)
-UNBATCHED = Contender("unbatched DELETE", "one DELETE for each table, all in one transaction", "unbatched")
-LITERAL = Contender("literal loop", "the loop of the specifications: select ids, delete by ids, COMMIT", "literal_loop")
-PROCEDURE = Contender("procedure", "the same loop as a PL/pgSQL procedure, for pg_cron", "procedure")
-LIMITED = Contender(
-    "DELETE ... LIMIT", "`DELETE ... WHERE id IN (SELECT ... LIMIT n)` until nothing is left", "limited"
-)
-SQLALCHEMY = Contender("SQLAlchemy Core", "the loop with select() and delete()", "sqlalchemy_core")
-DJANGO = Contender("Django", "`queryset.delete()` on the models, batch by batch", "django_orm")
-TRIGGERS_OFF = Contender("triggers off", "as unbatched, no foreign key checked: not to be done to data", "triggers_off")
+OURS = Contender("pgretention", "`pgretention run`", "ours:delete")
+OURS_2 = Contender("pgretention, 2 workers", "`pgretention run` with `Workers = 2`", "ours:delete", workers=2)
+UNBATCHED = Contender("unbatched DELETE", "one DELETE for each table, all in one transaction", "by_hand:unbatched")
+LITERAL = Contender("literal loop", "select the oldest ids, delete by ids, COMMIT, again", "by_hand:literal_loop")
+PROCEDURE = Contender("procedure", "the same loop as a PL/pgSQL procedure, for pg_cron", "by_hand:procedure")
+LIMITED = Contender("DELETE LIMIT", "`DELETE ... WHERE id IN (SELECT ... LIMIT n)`, again", "by_hand:limited")
+SQLALCHEMY = Contender("SQLAlchemy Core", "the loop with `select()` and `delete()`", "sqlalchemy_core:delete")
+DJANGO = Contender("Django", "`queryset.delete()`, batch by batch", "django_orm:delete")
+TRIGGERS_OFF = Contender("triggers off", "unbatched, no foreign key checked: never do that", "by_hand:triggers_off")
 
 ALL = (OURS, OURS_2, UNBATCHED, LITERAL, PROCEDURE, LIMITED, SQLALCHEMY, DJANGO, TRIGGERS_OFF)
 
 
-def load(module: str) -> Delete:
+def load(path: str) -> Delete:
     """The function of a contender, with what it imports and nothing else."""
-    return cast("Delete", import_module(f"bench.contenders.{module}").delete)
+    module, _, function = path.partition(":")
+    return cast("Delete", getattr(import_module(f"{__name__}.{module}"), function))

@@ -7,6 +7,7 @@ RESTRICT stops it.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import django
 from django.conf import settings
@@ -20,79 +21,56 @@ settings.configure(USE_TZ=True, INSTALLED_APPS=[], DATABASES={"default": {"ENGIN
 django.setup()
 
 
-class Session(models.Model):
-    """user_activity.sessions."""
-
-    id = models.UUIDField(primary_key=True)
-    user_id = models.UUIDField(null=True)
-    anonymous_id = models.UUIDField(null=True)
-    status = models.TextField()
-    started_at = models.DateTimeField()
-    last_activity_at = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True)
-    user_agent = models.TextField(null=True)
-    created_at = models.DateTimeField()
-
-    objects = models.Manager()
-
-    class Meta:
-        app_label = "bench"
-        db_table = 'user_activity"."sessions'
+def _model(name: str, table: str, **fields: object) -> Any:
+    meta = type("Meta", (), {"app_label": "bench", "db_table": table.replace(".", '"."')})
+    key = models.UUIDField(primary_key=True)
+    return type(name, (models.Model,), {"__module__": __name__, "Meta": meta, "id": key, **fields})
 
 
-class View(models.Model):
-    """user_activity.property_object_views."""
-
-    id = models.UUIDField(primary_key=True)
-    session = models.ForeignKey(Session, models.CASCADE)
-    property_object_id = models.UUIDField()
-    apply_filter_event = models.ForeignKey("Event", models.SET_NULL, null=True)
-    started_at = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True)
-
-    objects = models.Manager()
-
-    class Meta:
-        app_label = "bench"
-        db_table = 'user_activity"."property_object_views'
-
-
-class Event(models.Model):
-    """user_activity.action_events."""
-
-    id = models.UUIDField(primary_key=True)
-    session = models.ForeignKey(Session, models.CASCADE)
-    event_type = models.TextField()
-    property_object_view = models.ForeignKey(View, models.SET_NULL, null=True)
-    occurred_at = models.DateTimeField()
-    payload = models.JSONField(null=True)
-
-    objects = models.Manager()
-
-    class Meta:
-        app_label = "bench"
-        db_table = 'user_activity"."action_events'
-
-
-class Favorite(models.Model):
-    """favorites.favorites."""
-
-    id = models.UUIDField(primary_key=True)
-    user_id = models.UUIDField(null=True)
-    anonymous_id = models.UUIDField(null=True)
-    property_object_id = models.UUIDField()
-    note = models.TextField(null=True)
-    created_at = models.DateTimeField()
-    updated_at = models.DateTimeField()
-
-    objects = models.Manager()
-
-    class Meta:
-        app_label = "bench"
-        db_table = 'favorites"."favorites'
+Session = _model(
+    "Session",
+    "user_activity.sessions",
+    user_id=models.UUIDField(null=True),
+    anonymous_id=models.UUIDField(null=True),
+    status=models.TextField(),
+    started_at=models.DateTimeField(),
+    last_activity_at=models.DateTimeField(),
+    ended_at=models.DateTimeField(null=True),
+    user_agent=models.TextField(null=True),
+    created_at=models.DateTimeField(),
+)
+View = _model(
+    "View",
+    "user_activity.property_object_views",
+    session=models.ForeignKey(Session, models.CASCADE),
+    property_object_id=models.UUIDField(),
+    apply_filter_event=models.ForeignKey("Event", models.SET_NULL, null=True),
+    started_at=models.DateTimeField(),
+    ended_at=models.DateTimeField(null=True),
+)
+Event = _model(
+    "Event",
+    "user_activity.action_events",
+    session=models.ForeignKey(Session, models.CASCADE),
+    event_type=models.TextField(),
+    property_object_view=models.ForeignKey(View, models.SET_NULL, null=True),
+    occurred_at=models.DateTimeField(),
+    payload=models.JSONField(null=True),
+)
+Favorite = _model(
+    "Favorite",
+    "favorites.favorites",
+    user_id=models.UUIDField(null=True),
+    anonymous_id=models.UUIDField(null=True),
+    property_object_id=models.UUIDField(),
+    note=models.TextField(null=True),
+    created_at=models.DateTimeField(),
+    updated_at=models.DateTimeField(),
+)
 
 
 def delete(task: Task, batch_done: BatchDone) -> None:
+    """Until a batch is empty."""
     words = conninfo_to_dict(task.dsn)
     connection.settings_dict |= {
         "NAME": words["dbname"],

@@ -12,6 +12,8 @@ from pgretention.stop import Stop
 
 
 def delete(task: Task, batch_done: BatchDone) -> None:
+    """Run the job once; raises RuntimeError when it does not complete."""
+
     def observe(fact: Fact) -> None:
         if isinstance(fact, BatchFact):
             batch_done()

@@ -10,6 +10,7 @@ from bench.tables import CUTOFF
 
 
 def delete(task: Task, batch_done: BatchDone) -> None:
+    """Until a batch is empty."""
     tables = task.tables
     root = _table(tables.root, "id", tables.expiry)
     children = [_table(name, column) for name, column in tables.children]
