@@ -10,6 +10,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from random import Random, SystemRandom
+from subprocess import CalledProcessError
 from types import FrameType
 from typing import NoReturn
 
@@ -28,7 +29,7 @@ INTERRUPTED = 130
 
 
 def main(words: Sequence[str]) -> int:
-    """0 when everything could be measured, 1 when somebody deleted what he should not have, or left it."""
+    """0 when everything could be measured, 1 when somebody failed, deleted what he should not have, or left it."""
     options = _options(words)
     if options.command == "page":
         page.write(Results.read(options.results), options.page)
@@ -38,8 +39,8 @@ def main(words: Sequence[str]) -> int:
         results = _measure(options)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (WrongRows, ThrowawayServerError) as error:
-        print(f"NOTHING IS MEASURED: {error}", file=sys.stderr)
+    except (WrongRows, CalledProcessError, ThrowawayServerError) as error:
+        print(f"THIS MEASURES NOTHING, what is in {options.output} included: {error}", file=sys.stderr)
         return 1
     print("\n".join(["", page.conditions(results), page.goals(results), *page.tables(results)]))
     print(f"All samples are in {options.output}.")

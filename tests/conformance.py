@@ -21,7 +21,6 @@ AWAITED = {
     "F-18": "dashboards",
     "F-19": "runbooks",
     "H-06": "the status page",
-    "H-07": "the benchmarks",
 }
 """Requirements that nothing fulfils in full yet, and what they wait for."""
 

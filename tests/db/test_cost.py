@@ -53,7 +53,7 @@ def buffers_touched(database: Database, claim: sql.Composed, binds: Mapping[str,
     return int(top["Plan"]["Shared Hit Blocks"]) + int(top["Plan"]["Shared Read Blocks"])
 
 
-@pytest.mark.req("F-07")
+@pytest.mark.req("F-07", "H-07")
 @pytest.mark.usefixtures("old_snapshot")
 def test_the_claim_of_a_late_batch_touches_as_many_buffers_as_that_of_the_second(database: Database) -> None:
     statements = statements_of(database, GUESTS)

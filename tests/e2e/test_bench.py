@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from bench import page
-from bench.contenders import ALL, UNBATCHED
+from bench.contenders import ALL, OURS, UNBATCHED
 from bench.data import Dataset
 from bench.goals import GOALS
 from bench.measures import MEASURES, NOBODY
@@ -75,6 +75,13 @@ def test_the_page_is_renewed_between_its_markers_and_shows_its_charts(results: R
     for chart in "activity", "favorites", "snapshot":
         assert f"(performance/{chart}.svg)" in renewed
         assert ElementTree.parse(tmp_path / "performance" / f"{chart}.svg").getroot().tag.endswith("svg")
+
+
+@pytest.mark.req("H-07")
+def test_the_memory_of_a_run_does_not_grow_with_the_backlog(rig: Rig) -> None:
+    few, many = (rig.turn(OURS, Dataset(FAVORITES, old, old + 10)).used for old in (2_500, 125_000))
+    assert (len(few.ended), len(many.ended)) == (2, 100)
+    assert many.peak_rss < 1.1 * few.peak_rss
 
 
 EVENTS = "user_activity.action_events"
