@@ -12,7 +12,7 @@ from importlib.resources import files
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from bench.tables import Tables
+from bench.tables import CUTOFF, Tables
 from pgretention import schema
 
 Fingerprint = dict[str, tuple[int, int]]
@@ -54,11 +54,14 @@ def fill(connection: Connection[TupleRow], data: Dataset) -> Fingerprint:
         connection.execute("DROP TABLE times")
     connection.execute("VACUUM (FREEZE, ANALYZE)")
     connection.execute("CREATE EXTENSION pg_prewarm")
-    return fingerprint(connection, data.tables, f"WHERE {{key}} NOT IN ({data.tables.expired_ids})")
+    # Not as NOT IN, which compares each row with each of the ids when these do not fit into work_mem.
+    root, expired = data.tables.root, data.tables.expired(CUTOFF)
+    kept = f"WHERE NOT EXISTS (SELECT FROM {root} AS r WHERE r.id = t.{{key}} AND {expired})"
+    return fingerprint(connection, data.tables, kept)
 
 
 def fingerprint(connection: Connection[TupleRow], tables: Tables, where: str = "") -> Fingerprint:
-    """What there is, or would be with a condition on `{key}`, the column that holds the root's id."""
+    """What there is, or would be under a condition on `t.{key}`, which holds the root's id."""
     found: Fingerprint = {}
     for table, key in (*tables.children, (tables.root, "id")):
         query = f"SELECT count(*), coalesce(sum(hash_record_extended(t, 0)), 0)::text FROM {table} AS t {where}"
