@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import cache
 
 import pytest
+from hypothesis import settings
 
 from pgretention.demo.binaries import Binaries, available, find_binaries
 from pgretention.demo.server import ThrowawayServer
@@ -18,6 +19,9 @@ from tests.databases import Database, fresh_database, make_template
 from tests.support import pgbouncer
 
 INSTALLED = available()
+
+settings.register_profile("untimed", deadline=None)  # how long a test takes says nothing on a busy machine
+settings.load_profile("untimed")
 
 collect_ignore = [] if pgbouncer.installed() else ["db/test_pgbouncer.py"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pgretention.config import KEYS, ActivityRetentionSettings, GuestFavoritesSettings, HostPort, Settings, load
@@ -140,7 +140,6 @@ def test_a_default_is_a_value_that_its_own_reader_accepts() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["file", "environment", "--set"]), st.integers(1, 50_000)))
-@settings(deadline=None)
 def test_flags_win_over_the_environment_over_the_file_over_the_default(given_by: dict[str, int]) -> None:
     with TemporaryDirectory() as folder:
         file = Path(folder, "settings.json")
@@ -447,7 +446,6 @@ secrets = st.dictionaries(names, secret_values, min_size=1)
 
 
 @given(in_file=secrets, in_environment=secrets, in_flags=secrets, keyed=st.booleans())
-@settings(deadline=None)
 @pytest.mark.req("H-05")
 def test_no_secret_is_ever_shown_wherever_it_stands(
     in_file: dict[str, str], in_environment: dict[str, str], in_flags: dict[str, str], *, keyed: bool
@@ -471,7 +469,6 @@ def test_no_secret_is_ever_shown_wherever_it_stands(
     ),
     st.data(),
 )
-@settings(deadline=None)
 @pytest.mark.req("H-05")
 def test_a_misspelt_name_among_any_others_is_a_refusal_and_never_another_exception(
     entries: dict[str, object], data: st.DataObject

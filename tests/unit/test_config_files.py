@@ -254,7 +254,7 @@ trees = st.recursive(
 
 
 @given(st.text() | trees.map(json.dumps), st.sampled_from([".toml", ".yaml", ".json"]))
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @pytest.mark.req("H-05")
 def test_any_text_in_a_file_is_settings_or_lines_of_refusal(content: str, suffix: str) -> None:
     with TemporaryDirectory() as folder:

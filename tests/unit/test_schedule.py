@@ -209,7 +209,6 @@ def test_a_daily_time_runs_once_on_every_day_of_2026_to_2030(zone: str, time: st
     into=real_numbers_of_seconds,
     data=st.data(),
 )
-@settings(deadline=None)
 def test_in_every_zone_a_daily_time_runs_once_on_each_day_that_exists(
     zone: str, year: int, hour: int, minute: int, second: int, into: timedelta, data: st.DataObject
 ) -> None:
@@ -237,7 +236,7 @@ def test_in_every_zone_a_daily_time_runs_once_on_each_day_that_exists(
     into=real_numbers_of_seconds,
     data=st.data(),
 )
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_in_every_zone_a_repeated_time_runs_at_each_minute_the_wall_shows_it(
     zone: str, year: int, step: int, hour: int | None, into: timedelta, data: st.DataObject
 ) -> None:
@@ -270,7 +269,6 @@ def test_in_every_zone_a_repeated_time_runs_at_each_minute_the_wall_shows_it(
         ]
     ),
 )
-@settings(deadline=None)
 def test_in_every_zone_runs_are_strictly_after_the_start_and_none_is_between(
     zone: str, year: int, into: timedelta, text: str
 ) -> None:
@@ -380,7 +378,7 @@ def test_a_schedule_is_told_in_words(text: str, words: str) -> None:
     text=st.text() | st.lists(st.text("0123456789*,-/LW#?@MONSU'", min_size=1, max_size=6), max_size=7).map(" ".join),
     zone=zones | st.text(),
 )
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 def test_any_text_is_a_schedule_that_fires_and_has_words_or_one_line_of_refusal(text: str, zone: str) -> None:
     start = at("2026-01-01T00:00:00Z")
     try:

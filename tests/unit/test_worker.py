@@ -125,7 +125,6 @@ def one_by_one(schedule: Schedule, after: datetime, until: datetime) -> list[dat
 
 @pytest.mark.req("H-01")
 @given(schedule=schedules, start=starts, grace=graces, moves=st.lists(leaps, max_size=12))
-@settings(deadline=None)
 def test_whatever_the_clock_does_no_run_takes_place_twice_and_none_is_skipped_without_being_counted(
     schedule: Schedule, start: datetime, grace: timedelta, moves: list[timedelta]
 ) -> None:
@@ -158,7 +157,6 @@ def test_whatever_the_clock_does_no_run_takes_place_twice_and_none_is_skipped_wi
 
 
 @given(schedule=schedules, start=starts, grace=graces, back=st.timedeltas(MINUTE + SECOND, 1000 * DAY))
-@settings(deadline=None)
 def test_a_clock_set_back_by_more_than_a_minute_never_blocks(
     schedule: Schedule, start: datetime, grace: timedelta, back: timedelta
 ) -> None:
@@ -167,7 +165,7 @@ def test_a_clock_set_back_by_more_than_a_minute_never_blocks(
 
 
 @given(schedule=schedules, after=starts, length=st.timedeltas(timedelta(0), 60 * DAY))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_the_last_run_is_found_by_halving_just_as_by_going_one_by_one(
     schedule: Schedule, after: datetime, length: timedelta
 ) -> None:
