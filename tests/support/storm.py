@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -125,7 +125,7 @@ def plant(admin: Admin) -> None:
 
 
 @contextmanager
-def disturbing(admin: Admin, disturb: Disturb) -> Iterator[None]:
+def disturbing(admin: Admin, disturb: Disturb) -> Generator[None]:
     """While inside, it goes on and on, in this connection."""
     over = threading.Event()
 
