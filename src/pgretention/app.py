@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
 
-from pgretention import engine, preview
+from pgretention import engine, preflight, preview
 from pgretention.clock import SystemClock
 from pgretention.config import ConnectionString, Settings, load
 from pgretention.errors import ConfigurationError, FaultKind
 from pgretention.job import Job, Limits, Retries
 from pgretention.jobs import activity_retention, guest_favorites_cleanup
+from pgretention.preflight import Finding
 from pgretention.preview import Preview
 from pgretention.report import Outcome, RunError, RunFinished, RunReport
 from pgretention.sinks.fan_out import Sink, fan_out
@@ -123,6 +124,11 @@ def _new_run_id() -> str:
 def look(assignment: Assignment) -> Preview:
     """What a run of the job would do now; deletes nothing."""
     return preview.look(assignment.job, assignment.dsn)
+
+
+def inspect(assignment: Assignment) -> tuple[Finding, ...]:
+    """What would go wrong in a run of the job, the worst first; deletes nothing."""
+    return preflight.inspect(assignment.job, assignment.dsn, SystemClock())
 
 
 def refusal(job: Job, kind: FaultKind, message: str) -> RunReport:

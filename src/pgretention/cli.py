@@ -21,6 +21,7 @@ from pgretention.commands.options import common_options
 from pgretention.errors import ConfigurationError, PgRetentionError, Refusal
 
 COMMANDS: Final = {
+    "check": "Find what would go wrong in a run of JOB, or of every job, with what puts it right.",
     "config": "Show every setting in force and where its value came from.",
     "demo": "Clean a throw-away PostgreSQL full of invented data.",
     "jobs": "List the jobs with their schedules and their next runs.",

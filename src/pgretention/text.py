@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ from pgretention.job import Job
 from pgretention.policy import Condition, Equals, IsNull, Policy
 
 if TYPE_CHECKING:  # it is only looked at, and the module brings the database driver with it
+    from pgretention.preflight import Finding
     from pgretention.preview import Preview
 
 
@@ -41,6 +43,18 @@ def config_text(file: Path | None, values: Sequence[EffectiveValue]) -> str:
     read = "no settings file; name one with --config or PGRETENTION_CONFIG" if file is None else f"settings file {file}"
     rows = table([("setting", "from", "value"), *((value.key, value.source, value.shown) for value in values)])
     return f"{read}\n\n{rows}"
+
+
+def findings_text(job: str, findings: Sequence[Finding]) -> str:
+    """What a check found: a line that counts, then each finding with its reason and what puts it right."""
+    counts = Counter(finding.severity for finding in findings)
+    told = ", ".join(f"{count} {severity}{'s' if count > 1 else ''}" for severity, count in counts.items())
+    blocks = [f"{job}: {told or 'nothing found'}"]
+    for finding in findings:
+        lines = [f"{finding.severity.value.upper()}  {finding.object}", f"  {finding.why}"]
+        lines += [f"    {line}" for line in finding.fix.splitlines()]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
 
 
 def preview_text(preview: Preview) -> str:

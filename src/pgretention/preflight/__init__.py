@@ -1,0 +1,59 @@
+"""What would go wrong in a run, found before it: every look is a READ ONLY transaction.
+
+Severity follows the damage. An error stops a job: rows would be lost that no policy names, or a batch has no bound.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pgretention import backlog, catalog, db, plan
+from pgretention.clock import Clock
+from pgretention.errors import Fault, FaultKind, Refusal
+from pgretention.job import Job
+from pgretention.preflight import server, tables
+from pgretention.preflight.finding import Finding, Severity, sorted_findings
+from pgretention.session import Session, connect
+
+__all__ = ["Finding", "Severity", "inspect"]
+
+
+def inspect(job: Job, dsn: str, clock: Clock, *, older_than: timedelta = server.OLD) -> tuple[Finding, ...]:
+    """Everything that a run of the job would meet on this database, the worst first; deletes nothing. Raises Fault.
+
+    `older_than` is how old a transaction has to be to count as one that keeps dead rows.
+    """
+    policy = job.policy
+    with connect(dsn, f"pgretention/{job.name}/check") as session:
+        with db.looking(session, backlog.MEASURING) as connection:
+            found = [*server.pooler(session, policy), *server.clocks_and_settings(connection, clock)]
+            found += server.horizon(connection, older_than)
+            read = catalog.read(connection, policy.tables)
+            misfits = list(tables.misfits(policy, read))
+            found += misfits
+            if not misfits:
+                met = tables.references(connection, policy)
+                found += [*tables.undeclared(policy, met), *tables.unindexed(met), *tables.triggers(connection, policy)]
+                found += server.privileges(connection, policy)
+        if not any(finding.severity is Severity.ERROR and finding.code != "unindexed-reference" for finding in found):
+            found += _by_reading_rows(session, job)
+    return sorted_findings(found)
+
+
+def _by_reading_rows(session: Session, job: Job) -> list[Finding]:
+    """Looks that need the privileges of a run, and may take too long: then they find nothing."""
+    policy = job.policy
+    found: list[Finding] = []
+    with db.looking(session, backlog.MEASURING) as connection:
+        try:
+            statements = plan.build(policy, catalog.read(connection, policy.tables))
+        except Refusal:
+            return found
+        found += tables.unclaimable(connection, statements, tables.size_of(connection, policy.root))
+    try:
+        with db.looking(session, backlog.MEASURING) as connection:
+            found += tables.never_expiring(connection, policy)
+    except Fault as fault:
+        if fault.kind is not FaultKind.STATEMENT_TIMEOUT:
+            raise
+    return found

@@ -1,0 +1,108 @@
+"""What the server, the role and whoever else is connected would do to a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import cast
+
+from pgretention import schema
+from pgretention.clock import Clock
+from pgretention.policy import Policy
+from pgretention.preflight.finding import Finding, Severity, statement
+from pgretention.preflight.tables import names
+from pgretention.session import Connection, Session
+
+OLDEST_SERVER = 150000
+"""The first major version that everything here is tested on, as server_version_num."""
+
+CLOCKS_APART = timedelta(minutes=5)
+CLOCKS_NOTED = timedelta(seconds=30)
+
+OLD = timedelta(minutes=5)
+"""A transaction that is older keeps dead rows for longer than a run needs them gone."""
+
+_OID = """(SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            WHERE format('"%%s"."%%s"', replace(n.nspname, '"', '""'), replace(c.relname, '"', '""')) = %s)"""
+"""By its name, since a cast to regclass needs USAGE on the schema."""
+
+_GRANT = re.compile(r"GRANT (?P<what>.+) ON (?P<schema>SCHEMA )?(?P<where>\S+) TO ")
+
+
+def pooler(session: Session, policy: Policy) -> Iterator[Finding]:
+    """Where the lock is taken, and that there is one connection."""
+    if session.pooled:
+        lock = "each batch takes the job's lock for its transaction, and " if policy.lock else ""
+        why = f"a pooler stands in between: {lock}what a session would keep is not relied on"
+        fix = "for Workers of more than 1, and for a lock that lasts a whole run, connect to the server itself"
+        yield Finding(Severity.NOTE, "pooler", "the connection", why, fix)
+
+
+def clocks_and_settings(connection: Connection, clock: Clock) -> Iterator[Finding]:
+    """The server's version, its clock against this host's, and timeouts that are shorter than ours need to be."""
+    before = clock.now()
+    row = connection.execute(statement("server")).fetchone()
+    after = clock.now()
+    version, seconds, timeouts = cast("tuple[int, float, list[str]]", row)
+    if version < OLDEST_SERVER:
+        why = f"is PostgreSQL {version // 10000}: nothing here is tested on it"
+        yield Finding(Severity.WARNING, "old-server", "the server", why, "use PostgreSQL 15 or newer")
+    here = before.timestamp() + (after - before).total_seconds() / 2
+    apart = timedelta(seconds=abs(here - seconds))
+    if apart > CLOCKS_NOTED:
+        severity = Severity.ERROR if apart > CLOCKS_APART else Severity.WARNING
+        why = (
+            f"differs from this host's by {apart.total_seconds():,.0f} s: rows expire by the server's clock, and runs "
+            "begin by the host's"
+        )
+        yield Finding(severity, "clocks-apart", "the server's clock", why, "find out which one is wrong: timedatectl")
+    for setting in timeouts:
+        why = "is set for this role, database or server; a run sets its own in each transaction"
+        yield Finding(Severity.NOTE, "timeout", setting, why, "nothing, as long as it is meant for others")
+
+
+def privileges(connection: Connection, policy: Policy) -> Iterator[Finding]:
+    """What the role may not do although a run needs it, and what it may although no run does."""
+    row = connection.execute(statement("role"), names(policy)).fetchone()
+    role, superuser, owned = cast("tuple[str, bool, list[str]]", row)
+    for grant in schema.grants([policy], role).splitlines():
+        found = _GRANT.match(grant)
+        if found and not _holds(connection, found):
+            why = f"the role {role} lacks a privilege that a run needs: {found['what']}"
+            yield Finding(Severity.ERROR, "missing-privilege", found["where"].replace('"', ""), why, grant)
+    if superuser or owned:
+        may = "is a superuser" if superuser else f"owns or may truncate {', '.join(owned)}"
+        why = f"{may}: a mistake in a setting could do more than any run does"
+        fix = "pgretention schema --role NAME   -- prints the grants of a role that can do nothing else"
+        yield Finding(Severity.WARNING, "too-many-privileges", f"role {role}", why, fix)
+
+
+def _holds(connection: Connection, grant: re.Match[str]) -> bool:
+    asked: list[tuple[str, tuple[str, ...]]] = []
+    if grant["schema"]:
+        asked.append(("has_schema_privilege(%s, %s)", (_bare(grant["where"]), "USAGE")))
+    else:
+        for privilege, columns in re.findall(r"(\w+)(?: \(([^)]*)\))?", grant["what"]):
+            if not columns:
+                asked.append((f"has_table_privilege({_OID}, %s)", (grant["where"], privilege)))
+                continue
+            asked += [
+                (f"has_column_privilege({_OID}, %s, %s)", (grant["where"], _bare(column), privilege))
+                for column in columns.split(", ")
+            ]
+    return all(connection.execute(f"SELECT {call}".encode(), binds).fetchone() == (True,) for call, binds in asked)
+
+
+def _bare(identifier: str) -> str:
+    return identifier.strip('"').replace('""', '"')
+
+
+def horizon(connection: Connection, older_than: timedelta = OLD) -> Iterator[Finding]:
+    """Who keeps what a run deletes from being removed by vacuum."""
+    binds = {"older_than": older_than.total_seconds()}
+    for what, who, fix in connection.execute(statement("horizon"), binds):
+        why = (
+            "keeps vacuum from removing what a run deletes: tables and indexes do not get smaller, and reads get slower"
+        )
+        yield Finding(Severity.WARNING, "old-snapshot", f"{what} {who}", why, str(fix))

@@ -1,0 +1,308 @@
+"""Every finding of a check: provoked once, and absent from the reference schema under the least-privilege role."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import LiteralString
+
+import pytest
+from psycopg import Connection, sql
+from psycopg.rows import TupleRow
+
+from pgretention.clock import Clock, SystemClock
+from pgretention.job import Job
+from pgretention.preflight import Finding, Severity, inspect
+from tests.databases import WORKER, Database
+from tests.support import rows
+from tests.support.rows import EVENTS, FAVORITES, SESSIONS, VIEWS
+from tests.support.runs import ACTIVITY, GUESTS, job, run
+from tests.support.transaction_pooler import transaction_pooler
+from tests.support.triggers import on_delete
+
+Admin = Connection[TupleRow]
+
+NOW = timedelta(0)
+
+
+class FastClock(SystemClock):
+    """A host whose clock is wrong by so much."""
+
+    def __init__(self, by: timedelta) -> None:
+        self._by = by
+
+    def now(self) -> datetime:
+        return super().now() + self._by
+
+
+def found(database: Database, this: Job | None = None, clock: Clock | None = None) -> list[Finding]:
+    return list(inspect(this or job(ACTIVITY), database.worker_dsn, clock or SystemClock(), older_than=NOW))
+
+
+def only(findings: list[Finding], code: str) -> Finding:
+    """The one finding of that kind."""
+    (finding,) = [finding for finding in findings if finding.code == code]
+    return finding
+
+
+@pytest.mark.parametrize("policy", [ACTIVITY, GUESTS], ids=lambda policy: policy.name)
+def test_nothing_is_found_in_the_reference_schema_under_the_least_privilege_role(
+    database: Database, policy: object
+) -> None:
+    assert found(database, job(ACTIVITY if policy is ACTIVITY else GUESTS)) == []
+
+
+UNDECLARED: dict[str, tuple[LiteralString, str, Severity]] = {
+    "CASCADE": ("ON DELETE CASCADE", "undeclared-cascade", Severity.ERROR),
+    "RESTRICT": ("ON DELETE RESTRICT", "undeclared-reference", Severity.WARNING),
+    "NO ACTION": ("", "undeclared-reference", Severity.WARNING),
+    "SET NULL": ("ON DELETE SET NULL", "undeclared-set-null", Severity.WARNING),
+    "SET DEFAULT": ("ON DELETE SET DEFAULT", "undeclared-set-null", Severity.WARNING),
+}
+
+
+@pytest.mark.parametrize("rule", UNDECLARED)
+def test_a_table_that_the_policy_does_not_name_is_found_with_what_would_happen_to_its_rows(
+    database: Database, admin: Admin, rule: str
+) -> None:
+    clause, code, severity = UNDECLARED[rule]
+    admin.execute(
+        sql.SQL("CREATE TABLE public.notes (session uuid PRIMARY KEY REFERENCES user_activity.sessions {})").format(
+            sql.SQL(clause)
+        )
+    )
+    (finding,) = found(database)
+    assert (finding.code, finding.severity, finding.object) == (code, severity, "public.notes (session)")
+    assert rule in finding.why
+
+
+def test_what_a_cascade_takes_along_further_down_is_found_too_and_the_fix_is_sql_that_works(
+    database: Database, admin: Admin
+) -> None:
+    admin.execute(
+        "CREATE TABLE public.a (id uuid PRIMARY KEY REFERENCES user_activity.property_object_views ON DELETE CASCADE)"
+    )
+    admin.execute("CREATE TABLE public.b (id uuid PRIMARY KEY REFERENCES public.a ON DELETE CASCADE)")
+    admin.execute("CREATE TABLE public.c (id uuid PRIMARY KEY REFERENCES public.b ON DELETE SET NULL)")
+    findings = found(database)
+    assert [(finding.object, finding.code) for finding in findings] == [
+        ("public.a (id)", "undeclared-cascade"),
+        ("public.b (id)", "undeclared-cascade"),
+        ("public.c (id)", "undeclared-set-null"),
+    ]
+
+    for finding in findings:
+        admin.execute(finding.fix.encode())
+
+    assert [(finding.object, finding.code) for finding in found(database)] == [
+        ("public.a (id)", "undeclared-reference")
+    ]
+
+
+def test_a_table_that_refers_to_itself_is_found(database: Database, admin: Admin) -> None:
+    admin.execute("ALTER TABLE favorites.favorites ADD COLUMN copy_of uuid REFERENCES favorites.favorites")
+    findings = found(database, job(GUESTS))
+    assert only(findings, "undeclared-reference").object == "favorites.favorites (copy_of)"
+    assert only(findings, "unindexed-reference").severity is Severity.NOTE
+
+
+@pytest.mark.parametrize(
+    ("index", "about"),
+    [
+        ("ix_action_events_session_id", "user_activity.action_events (session_id)"),
+        (
+            "ix_property_object_views_apply_filter_event_id",
+            "user_activity.property_object_views (apply_filter_event_id)",
+        ),
+    ],
+)
+@pytest.mark.parametrize(("many", "severity"), [(1, Severity.NOTE), (10_001, Severity.ERROR)])
+def test_a_referencing_column_without_an_index_is_found_and_the_fix_is_sql_that_works(
+    database: Database, admin: Admin, index: LiteralString, about: str, many: int, severity: Severity
+) -> None:
+    admin.execute(sql.SQL("DROP INDEX user_activity.{}").format(sql.Identifier(index)))
+    pretend(admin, about.partition(" ")[0], many)
+
+    finding = only(found(database), "unindexed-reference")
+    assert (finding.severity, finding.object) == (severity, about)
+    assert f"{many:,} rows" in finding.why
+
+    admin.execute(finding.fix.encode())
+    assert found(database) == []
+
+
+@pytest.mark.parametrize(
+    ("definition", "findings"),
+    [
+        ("(session_id, id)", 0),
+        ("(session_id) WHERE session_id IS NOT NULL", 0),
+        ("(id, session_id)", 1),
+        ("(session_id) WHERE event_type = 'x'", 1),
+    ],
+)
+def test_an_index_counts_when_it_serves_every_look(
+    database: Database, admin: Admin, definition: LiteralString, findings: int
+) -> None:
+    admin.execute("DROP INDEX user_activity.ix_action_events_session_id")
+    admin.execute(sql.SQL("CREATE INDEX ON user_activity.action_events {}").format(sql.SQL(definition)))
+    assert [finding.code for finding in found(database)] == ["unindexed-reference"] * findings
+
+
+@pytest.mark.parametrize(("many", "severity"), [(1, Severity.NOTE), (10_001, Severity.ERROR)])
+@pytest.mark.parametrize("policy", [ACTIVITY, GUESTS], ids=lambda policy: policy.name)
+def test_a_root_without_an_index_in_the_order_of_claims_is_found_and_the_fix_is_sql_that_works(
+    database: Database, admin: Admin, policy: object, many: int, severity: Severity
+) -> None:
+    this = ACTIVITY if policy is ACTIVITY else GUESTS
+    for (index,) in admin.execute(
+        "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = %s::regclass AND NOT indisprimary",
+        [str(this.root)],
+    ).fetchall():
+        admin.execute(f"DROP INDEX {index}".encode())
+    pretend(admin, str(this.root), many)
+
+    finding = only(found(database, job(this)), "no-claim-index")
+    assert (finding.severity, finding.object) == (severity, str(this.root))
+
+    admin.execute(finding.fix.encode())
+    assert found(database, job(this)) == []
+
+
+def pretend(admin: Admin, table: str, many: int) -> None:
+    """What the planner would know of a table of that size."""
+    admin.execute(
+        "UPDATE pg_class SET reltuples = %s, relpages = %s WHERE oid = %s::regclass", [many, many // 50 + 1, table]
+    )
+
+
+def test_a_trigger_that_can_keep_a_row_is_a_warning_and_one_that_only_follows_a_note(
+    database: Database, admin: Admin
+) -> None:
+    on_delete(admin, SESSIONS, "NULL")
+    admin.execute(
+        """
+        CREATE FUNCTION public.after() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+        CREATE TRIGGER later AFTER DELETE ON user_activity.action_events EXECUTE FUNCTION public.after();
+        CREATE TRIGGER never BEFORE INSERT ON user_activity.action_events FOR EACH ROW EXECUTE FUNCTION public.after();
+        CREATE TRIGGER off BEFORE DELETE ON favorites.favorites FOR EACH ROW EXECUTE FUNCTION public.after();
+        ALTER TABLE favorites.favorites DISABLE TRIGGER off;
+        """
+    )
+    kinds = {(finding.code, finding.severity, finding.object.partition(",")[0]) for finding in found(database)}
+    assert kinds == {("trigger", Severity.WARNING, str(SESSIONS)), ("trigger", Severity.NOTE, str(EVENTS))}
+    assert found(database, job(GUESTS)) == []
+
+
+@pytest.mark.parametrize(
+    ("revoked", "about"),
+    [
+        ("DELETE ON user_activity.action_events", str(EVENTS)),
+        ("SELECT (session_id) ON user_activity.property_object_views", str(VIEWS)),
+        ("UPDATE (id) ON user_activity.sessions", str(SESSIONS)),
+        ("SELECT (ended_at) ON user_activity.sessions", str(SESSIONS)),
+    ],
+)
+def test_a_missing_privilege_is_found_and_the_fix_is_the_grant(
+    database: Database, admin: Admin, revoked: LiteralString, about: str
+) -> None:
+    worker = sql.Identifier(WORKER)
+    admin.execute(sql.SQL("REVOKE {} FROM {}").format(sql.SQL(revoked), worker))
+
+    finding = only(found(database), "missing-privilege")
+    assert (finding.severity, finding.object) == (Severity.ERROR, about)
+
+    admin.execute(finding.fix.encode())
+    assert found(database) == []
+
+
+def test_a_schema_that_may_not_be_used_is_found(database: Database, admin: Admin) -> None:
+    admin.execute(sql.SQL("REVOKE USAGE ON SCHEMA favorites FROM {}").format(sql.Identifier(WORKER)))
+    finding = only(found(database, job(GUESTS)), "missing-privilege")
+    assert finding.object == "favorites"
+    admin.execute(finding.fix.encode())
+    assert found(database, job(GUESTS)) == []
+
+
+def test_a_superuser_and_an_owner_may_too_much(database: Database, admin: Admin) -> None:
+    findings = inspect(job(GUESTS), database.dsn, SystemClock())
+    assert only(list(findings), "too-many-privileges").severity is Severity.WARNING
+
+    admin.execute(sql.SQL("GRANT TRUNCATE ON favorites.favorites TO {}").format(sql.Identifier(WORKER)))
+    assert str(FAVORITES) in only(found(database, job(GUESTS)), "too-many-privileges").why
+
+
+@pytest.mark.parametrize(
+    ("apart", "severity"),
+    [
+        (timedelta(minutes=6), Severity.ERROR),
+        (timedelta(minutes=-6), Severity.ERROR),
+        (timedelta(minutes=1), Severity.WARNING),
+    ],
+)
+def test_clocks_that_are_apart_are_found(database: Database, apart: timedelta, severity: Severity) -> None:
+    finding = only(found(database, clock=FastClock(apart)), "clocks-apart")
+    assert finding.severity is severity
+
+
+@pytest.mark.parametrize("setting", ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"])
+def test_a_timeout_of_the_role_is_noted(database: Database, admin: Admin, setting: LiteralString) -> None:
+    admin.execute(
+        sql.SQL("ALTER ROLE {} IN DATABASE {} SET {} = '5s'").format(
+            sql.Identifier(WORKER), sql.Identifier(database.name), sql.Identifier(setting)
+        )
+    )
+    finding = only(found(database), "timeout")
+    assert (finding.severity, finding.object) == (Severity.NOTE, f"{setting} = 5000 ms")
+
+
+def test_a_pooler_is_noted(database: Database) -> None:
+    with transaction_pooler(database, 2) as pooler:
+        findings = inspect(job(ACTIVITY), pooler.dsn, SystemClock(), older_than=NOW)
+    assert only(list(findings), "pooler").severity is Severity.NOTE
+
+
+def test_an_old_transaction_is_found_with_who_has_it(database: Database, admin: Admin) -> None:
+    admin.execute(sql.SQL("GRANT pg_read_all_stats TO {}").format(sql.Identifier(WORKER)))
+    try:
+        with database.connect() as reader, reader.transaction():
+            reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            reader.execute("SELECT count(*) FROM favorites.favorites")
+            finding = only(found(database, job(GUESTS)), "old-snapshot")
+            assert finding.severity is Severity.WARNING
+            assert f"process {reader.info.backend_pid} " in finding.object
+        assert found(database, job(GUESTS)) == []
+    finally:
+        admin.execute(sql.SQL("REVOKE pg_read_all_stats FROM {}").format(sql.Identifier(WORKER)))
+
+
+def test_an_expiry_that_is_not_set_is_found(database: Database, admin: Admin) -> None:
+    admin.execute("ALTER TABLE favorites.favorites ALTER updated_at DROP NOT NULL")
+    admin.execute("UPDATE favorites.favorites SET updated_at = NULL WHERE id = %s", [rows.favorite(admin)])
+    finding = only(found(database, job(GUESTS)), "no-expiry")
+    assert (finding.severity, finding.object) == (Severity.WARNING, f"{FAVORITES}.updated_at")
+    assert " 1 rows" in finding.why
+
+
+SHAPES: dict[str, tuple[LiteralString, str]] = {
+    "missing table": ("DROP TABLE user_activity.action_events CASCADE", "no such table"),
+    "missing column": ("ALTER TABLE user_activity.sessions DROP COLUMN status CASCADE", "has no column status"),
+    "wrong type": ("ALTER TABLE user_activity.sessions ALTER ended_at TYPE timestamp", "only timestamp with time zone"),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_table_that_a_run_would_refuse_is_an_error(database: Database, admin: Admin, shape: str) -> None:
+    change, why = SHAPES[shape]
+    admin.execute(change)
+    finding = only(found(database), "refused")
+    assert finding.severity is Severity.ERROR
+    assert why in finding.why
+
+
+def test_a_check_deletes_nothing_and_a_run_after_it_does_what_it_would_have_done(
+    database: Database, admin: Admin
+) -> None:
+    favorite, kept = rows.favorite(admin), rows.favorite(admin, "2100-01-01")
+    found(database, job(GUESTS))
+    assert rows.ids(admin, FAVORITES) == {favorite, kept}
+    run(database, job(GUESTS))
+    assert rows.ids(admin, FAVORITES) == {kept}
