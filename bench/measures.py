@@ -32,6 +32,9 @@ NOBODY = "nobody"
 HELP, NOTHING = "--help", "run of nothing"
 """What stands in the place of a contender's name where always the same one is at work, or none."""
 
+SMALL = (50, 200, 1000)
+"""Batch sizes that might suit busy hours."""
+
 SLOW_EVERY = 5
 """Contenders that no goal is about take part in one round of so many."""
 
@@ -105,18 +108,19 @@ def growth(rig: Rig, extent: Extent) -> Iterator[Sample]:
 def foreground(rig: Rig, extent: Extent) -> Iterator[Sample]:
     """What others notice: the latency of 400 transactions a second on the tables that a run deletes from."""
     data = _halves(ACTIVITY, extent.rows(50_000))
-    contenders = (None, OURS, OURS_2, LITERAL, UNBATCHED)
-    for number, contender in extent.turns(contenders):
+    small = [(f"{OURS.name}, BatchSize {size}", OURS, size) for size in SMALL]
+    contenders = [(each.name, each, data.tables.batch_size) for each in (OURS, OURS_2, LITERAL, UNBATCHED)]
+    for number, (name, contender, size) in extent.turns([(NOBODY, None, 0), *contenders, *small]):
         load = Load(rig.binaries, first=data.old + 1, last=data.total)
         if contender is None:
             with rig.copy(data), load(rig.server.dsn("turn")):
                 began = time.time() + 1
                 time.sleep(max(2.0, 8.0 * min(1.0, extent.scale)))
-            yield Sample("foreground", NOBODY, 0, number, load.latencies(began, time.time()))
+            yield Sample("foreground", name, 0, number, load.latencies(began, time.time()))
             continue
-        turn = rig.turn(contender, data, beside=load)
+        turn = rig.turn(contender, data, batch_size=size, beside=load)
         latencies = load.latencies(turn.used.began_at, turn.used.began_at + turn.used.seconds)
-        yield Sample("foreground", contender.name, data.expired_rows, number, _values(turn, data) | latencies)
+        yield Sample("foreground", name, data.expired_rows, number, _values(turn, data) | latencies)
 
 
 def start(rig: Rig, extent: Extent) -> Iterator[Sample]:
