@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 
 from pgretention import engine, preflight, preview
@@ -121,9 +121,9 @@ def _new_run_id() -> str:
     return str(uuid.uuid4())
 
 
-def look(assignment: Assignment) -> Preview:
-    """What a run of the job would do now; deletes nothing."""
-    return preview.look(assignment.job, assignment.dsn)
+def look(assignment: Assignment, as_of: datetime | None = None) -> Preview:
+    """What a run of the job would do now, or at another instant; deletes nothing."""
+    return preview.look(assignment.job, assignment.dsn, as_of)
 
 
 def inspect(assignment: Assignment) -> tuple[Finding, ...]:

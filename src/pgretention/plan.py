@@ -114,6 +114,14 @@ class Plan:
             expired=_expired(self.policy),
         )
 
+    @property
+    def span(self) -> sql.Composed:
+        """The oldest and the newest expiry of the expired root rows, as texts; NULL when there are none."""
+        return sql.SQL(
+            "SELECT pg_catalog.min({expiry})::pg_catalog.text, pg_catalog.max({expiry})::pg_catalog.text\n"
+            "  FROM ONLY {root}\n WHERE {expired}"
+        ).format(expiry=sql.Identifier(self.policy.expiry), root=_name(self.policy.root), expired=_expired(self.policy))
+
     def expired_children(self, child: Child) -> sql.Composed:
         """The rows of a child table that belong to expired root rows, without columns."""
         return sql.SQL(

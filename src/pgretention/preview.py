@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
+from typing import cast
 
 from pgretention import backlog, catalog, db, plan
+from pgretention.errors import Fault, FaultKind
 from pgretention.job import Job
 from pgretention.plan import Plan
 from pgretention.session import Session, connect
@@ -27,12 +29,16 @@ class Rows:
 class Preview:
     """The statements of a run, their order, its limits and what it would delete at `cutoff`.
 
-    `rows` stands in delete order, the root last. `statements` are pasteable into psql once its variables are set.
+    `rows` stands in delete order, the root last. `span` are the oldest and the newest expiry of what would go, as
+    texts; None where there is nothing, or where looking takes too long. `statements` are pasteable into psql once its
+    variables are set. `as_of` is the instant that was asked about, None for now.
     """
 
     job: Job
     cutoff: datetime
+    as_of: datetime | None
     rows: tuple[Rows, ...]
+    span: tuple[str, str] | None
     statements: Mapping[str, str]
     pooled: bool
 
@@ -47,16 +53,21 @@ class Preview:
         return ceil(self.batches / (self.job.limits.max_batches or max(1, self.batches)))
 
 
-def look(job: Job, dsn: str) -> Preview:
-    """Read the catalog, the server's clock and the counts; raises Refusal or Fault as a run would end in them."""
+def look(job: Job, dsn: str, as_of: datetime | None = None) -> Preview:
+    """Read the catalog, the server's clock and the counts; raises Refusal or Fault as a run would end in them.
+
+    With `as_of`, an aware instant, it is what a run would do then with the rows of now.
+    """
     with connect(dsn, f"pgretention/{job.name}/plan") as session:
         with db.looking(session, backlog.MEASURING) as connection:
             statements = plan.build(job.policy, catalog.read(connection, job.policy.tables))
-            cutoff = backlog.read_cutoff(connection, job.policy.retention)
+            cutoff = as_of - job.policy.retention if as_of else backlog.read_cutoff(connection, job.policy.retention)
         return Preview(
             job=job,
             cutoff=cutoff,
+            as_of=as_of,
             rows=_rows(session, statements, cutoff),
+            span=_span(session, statements, cutoff),
             statements=_texts(statements, job.limits.batch_size),
             pooled=session.pooled,
         )
@@ -67,6 +78,18 @@ def _rows(session: Session, statements: Plan, cutoff: datetime) -> tuple[Rows, .
     queries = [(child.table, statements.expired_children(child)) for child in policy.children]
     queries.append((policy.root, statements.expired))
     return tuple(Rows(str(table), *backlog.count(session, query, cutoff)) for table, query in queries)
+
+
+def _span(session: Session, statements: Plan, cutoff: datetime) -> tuple[str, str] | None:
+    try:
+        with db.looking(session, backlog.MEASURING) as connection:
+            row = connection.execute(statements.span, {"cutoff": cutoff}).fetchone()
+    except Fault as fault:
+        if fault.kind is not FaultKind.STATEMENT_TIMEOUT:
+            raise
+        return None
+    oldest, newest = cast("tuple[str | None, str | None]", row)
+    return (oldest, newest) if oldest is not None and newest is not None else None
 
 
 def _texts(statements: Plan, batch_size: int) -> dict[str, str]:

@@ -72,17 +72,20 @@ def preview_text(preview: Preview) -> str:
             else "one run at a time"
         )
         lock = f"{policy.lock}, {scope}"
+    clock = "that instant" if preview.as_of else "the server's clock"
+    when = f"at {preview.as_of.isoformat()} with the rows of now" if preview.as_of else "now"
     estimated = "" if all(rows.exact for rows in preview.rows) else "  (about: estimated, counting took too long)"
     statements = [
         f"-- {place}. {title}\n{statement};" for place, (title, statement) in enumerate(preview.statements.items(), 1)
     ]
     return "\n".join(
         [
-            f"{job.name}: what a run would do now; this command deletes nothing",
+            f"{job.name}: what a run would do {when}; this command deletes nothing",
             *([] if job.enabled else ["The job is switched off: a run would be refused."]),
             "",
             f"  expired   {_expired(policy)} before {preview.cutoff.isoformat()}",
-            f"            (the server's clock minus {format_duration(policy.retention)})",
+            f"            ({clock} minus {format_duration(policy.retention)})",
+            *([f"  spans     {preview.span[0]} to {preview.span[1]}"] if preview.span else []),
             f"  lock      {lock}",
             f"  limits    {_limits(job)}",
             f"  needs     {_plural(preview.batches, 'batch', 'batches')}, {_plural(preview.runs, 'run', 'runs')}",

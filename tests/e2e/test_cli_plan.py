@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import LiteralString
 
 import pytest
@@ -300,3 +300,38 @@ def test_a_plan_shows_nothing_that_stands_in_a_row(command: Command, admin: Admi
         assert planned.code == 0
         for key in rows.ids(admin, SESSIONS) | rows.ids(admin, FAVORITES):
             assert str(key) not in planned.stdout
+
+
+@pytest.mark.parametrize(("as_of", "sessions"), [("2100-01-01T00:00:00Z", 2), ("2099-12-31T22:59:00+01:00", 1)])
+def test_a_plan_as_of_another_instant_takes_its_cutoff_from_that(
+    command: Command, admin: Admin, as_of: str, sessions: int
+) -> None:
+    rows.session(admin, "2020-01-01")
+    rows.session(admin, "2098-12-31 22:59:30+00")
+
+    planned = command("plan", ACTIVITY, "--as-of", as_of)
+
+    assert planned.code == 0
+    printed = taken_apart(planned.stdout)
+    assert printed.cutoff == datetime.fromisoformat(as_of) - timedelta(days=365)
+    assert dict(printed.rows)[str(SESSIONS)] == sessions
+    assert "with the rows of now" in planned.stdout
+
+
+def test_a_plan_says_from_when_to_when_the_rows_are_that_would_go(command: Command, admin: Admin) -> None:
+    assert "spans" not in taken_apart(command("plan", ACTIVITY).stdout).head
+    for day in "2020-01-01", "2021-02-03", "2022-03-04":
+        rows.session(admin, day)
+    rows.session(admin, "2100-01-01")
+    assert (
+        taken_apart(command("plan", ACTIVITY).stdout).head["spans"]
+        == "2020-01-01 00:00:00+00 to 2022-03-04 00:00:00+00"
+    )
+
+
+@pytest.mark.parametrize(("written", "why"), [("tomorrow", "is no instant"), ("2027-01-31T03:00", "has no zone")])
+def test_an_instant_that_cannot_be_meant_is_a_line_and_exit_2(alone: Command, written: str, why: str) -> None:
+    ended = alone("plan", ACTIVITY, "--as-of", written)
+    assert ended.code == 2
+    (problem,) = ended.problems
+    assert why in problem

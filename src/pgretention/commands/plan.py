@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import click
 
 from pgretention import app, text
 from pgretention.commands.environment import settings_in_force
 from pgretention.commands.options import Options, common_options
+from pgretention.errors import ConfigurationError
+
+_EXAMPLE = "2027-01-31T03:00+03:00"
 
 
 @click.command("plan")
 @click.argument("job")
+@click.option("--as-of", metavar="INSTANT", help=f"What a run would do then, as in {_EXAMPLE}.")
 @common_options
 @click.pass_obj
-def command(options: Options, *, job: str) -> None:
+def command(options: Options, *, job: str, as_of: str | None) -> None:
     """Show what a run of JOB would do now: rows by table, order, limits and statements. Deletes nothing."""
     app.check_name(job)
-    click.echo(text.preview_text(app.look(app.assign(settings_in_force(options))[job])))
+    instant = None if as_of is None else _instant(as_of)
+    click.echo(text.preview_text(app.look(app.assign(settings_in_force(options))[job], instant)))
+
+
+def _instant(written: str) -> datetime:
+    try:
+        instant = datetime.fromisoformat(written)
+    except ValueError:
+        raise ConfigurationError([f"--as-of {written!r}: is no instant; write it as in {_EXAMPLE}"]) from None
+    if instant.tzinfo is None:
+        raise ConfigurationError([f"--as-of {written!r}: has no zone; add it, as in {_EXAMPLE}"])
+    return instant.astimezone(UTC)
