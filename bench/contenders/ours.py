@@ -28,9 +28,11 @@ def _settings(task: Task) -> list[str]:
     """As after `--set`."""
     if task.job == activity_retention.NAME:
         database, section = "UserActivity", "ActivityRetention"
+        more = ["ActivityRetention:MaxBatchesPerRun=1000000"]  # small batches are to delete as many rows
     else:
-        database, section = "Favorites", "Favorites:GuestRetention"
+        database, section, more = "Favorites", "Favorites:GuestRetention", []
     return [
+        *more,
         f"ConnectionStrings:{database}={task.dsn}",
         f"{section}:BatchSize={task.batch_size}",
         f"{section}:Workers={task.workers}",
