@@ -22,7 +22,7 @@ from tests.support.gates import one
 from tests.support.planted import TEXT, expired, plant
 from tests.support.psql import psql
 
-COMMANDS = ("run", "worker", "plan", "jobs", "config", "schema", "demo")
+COMMANDS = ("run", "worker", "plan", "jobs", "check", "config", "schema", "demo")
 
 DEFAULTS = {
     "ActivityRetention:Enabled": "true",
