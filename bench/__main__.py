@@ -32,7 +32,7 @@ def main(words: Sequence[str]) -> int:
     """0 when everything could be measured, 1 when somebody failed, deleted what he should not have, or left it."""
     options = _options(words)
     if options.command == "page":
-        page.write(Results.read(options.results), options.page)
+        page.write(Results.read(options.results), options.page, *map(Results.read, options.before))
         return 0
     signal.signal(signal.SIGTERM, _give_up)
     try:
@@ -82,6 +82,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     renew = commands.add_parser("page", help="write the page and its charts anew from a results file")
     renew.set_defaults(command="page")
     renew.add_argument("results", type=Path)
+    renew.add_argument("before", type=Path, nargs="*", help="results of which only the goals are shown")
     renew.add_argument("--page", type=Path, default=Path("docs/performance.md"), help="default %(default)s")
     options = parser.parse_args(words)
     scale, rounds = QUICK if options.quick else FULL

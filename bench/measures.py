@@ -32,8 +32,8 @@ NOBODY = "nobody"
 HELP, NOTHING = "--help", "run of nothing"
 """What stands in the place of a contender's name where always the same one is at work, or none."""
 
-SMALL = (50, 200, 1000)
-"""Batch sizes that might suit busy hours."""
+SMALL = ((50, 0), (200, 0), (1000, 0), (20, 10), (50, 20), (200, 100))
+"""Batch sizes that might suit busy hours, with the pause between batches in milliseconds."""
 
 SLOW_EVERY = 5
 """Contenders that no goal is about take part in one round of so many."""
@@ -108,9 +108,9 @@ def growth(rig: Rig, extent: Extent) -> Iterator[Sample]:
 def foreground(rig: Rig, extent: Extent) -> Iterator[Sample]:
     """What others notice: the latency of 400 transactions a second on the tables that a run deletes from."""
     data = _halves(ACTIVITY, extent.rows(50_000))
-    small = [(f"{OURS.name}, BatchSize {size}", OURS, size) for size in SMALL]
-    contenders = [(each.name, each, data.tables.batch_size) for each in (OURS, OURS_2, LITERAL, UNBATCHED)]
-    for number, (name, contender, size) in extent.turns([(NOBODY, None, 0), *contenders, *small]):
+    small = [(_settings(size, pause), OURS, size, pause) for size, pause in SMALL]
+    contenders = [(each.name, each, data.tables.batch_size, 0) for each in (OURS, OURS_2, LITERAL, UNBATCHED)]
+    for number, (name, contender, size, pause) in extent.turns([(NOBODY, None, 0, 0), *contenders, *small]):
         load = Load(rig.binaries, first=data.old + 1, last=data.total)
         if contender is None:
             with rig.copy(data), load(rig.server.dsn("turn")):
@@ -118,7 +118,7 @@ def foreground(rig: Rig, extent: Extent) -> Iterator[Sample]:
                 time.sleep(max(2.0, 8.0 * min(1.0, extent.scale)))
             yield Sample("foreground", name, 0, number, load.latencies(began, time.time()))
             continue
-        turn = rig.turn(contender, data, batch_size=size, beside=load)
+        turn = rig.turn(contender, data, batch_size=size, pause_ms=pause, beside=load)
         latencies = load.latencies(turn.used.began_at, turn.used.began_at + turn.used.seconds)
         yield Sample("foreground", name, data.expired_rows, number, _values(turn, data) | latencies)
 
@@ -141,6 +141,10 @@ def start(rig: Rig, extent: Extent) -> Iterator[Sample]:
 MEASURES: Mapping[str, Measure] = MappingProxyType(
     {measure.__name__: measure for measure in (activity, favorites, snapshot, growth, foreground, start)}
 )
+
+
+def _settings(size: int, pause_ms: int) -> str:
+    return f"{OURS.name}, BatchSize {size}" + (f", BatchPause {pause_ms}ms" if pause_ms else "")
 
 
 def _halves(tables: Tables, old: int) -> Dataset:

@@ -29,8 +29,11 @@ _COLUMNS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 
 
-def write(results: Results, page: Path) -> None:
-    """Renew a page, and the charts that it shows from a folder of its own name beside it."""
+def write(results: Results, page: Path, *before: Results) -> None:
+    """Renew a page, and the charts that it shows from a folder of its own name beside it.
+
+    Of the results `before` it shows what was to be met, and on what.
+    """
     folder = page.with_suffix("")
     folder.mkdir(exist_ok=True)
     shown = []
@@ -38,7 +41,9 @@ def write(results: Results, page: Path) -> None:
         (folder / f"{name}.svg").write_text(drawing, encoding="utf-8")
         shown.append(f"![{name}]({folder.name}/{name}.svg)\n")
     contenders = _table(["contender", "what it does"], [[each.name, each.about] for each in ALL])
-    content = "\n".join(["", conditions(results), goals(results), *shown, contenders, *tables(results), ""])
+    earlier = [f"### The same, measured before\n\n{conditions(each)}\n{goals(each)}" for each in before]
+    parts = [conditions(results), goals(results), *shown, contenders, *tables(results), *earlier]
+    content = "\n".join(["", *parts, ""])
     page.write_text(pages.renewed(page.read_text("utf-8"), _BEGIN, content, _END), "utf-8")
 
 

@@ -72,7 +72,13 @@ class Rig:
         return psycopg.connect(self.server.dsn(name), autocommit=True)
 
     def turn(
-        self, contender: Contender, data: Dataset, *, batch_size: int | None = None, beside: Beside = nullcontext
+        self,
+        contender: Contender,
+        data: Dataset,
+        *,
+        batch_size: int | None = None,
+        pause_ms: int = 0,
+        beside: Beside = nullcontext,
     ) -> Turn:
         """Let a contender delete what is expired; raises WrongRows when something else was deleted or is left."""
         task = Task(
@@ -81,6 +87,7 @@ class Rig:
             data.tables.job,
             self.server.dsn("turn"),
             batch_size or data.tables.batch_size,
+            pause_ms,
         )
         with self.copy(data) as admin:
             with beside(task.dsn):

@@ -32,6 +32,7 @@ class Task:
     job: str
     dsn: str
     batch_size: int
+    pause_ms: int = 0
 
     @property
     def tables(self) -> Tables:

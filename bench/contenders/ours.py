@@ -31,6 +31,8 @@ def _settings(task: Task) -> list[str]:
         more = ["ActivityRetention:MaxBatchesPerRun=1000000"]  # small batches are to delete as many rows
     else:
         database, section, more = "Favorites", "Favorites:GuestRetention", []
+    if task.pause_ms:
+        more.append(f"{section}:BatchPause={task.pause_ms}ms")
     return [
         *more,
         f"ConnectionStrings:{database}={task.dsn}",

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 
-from pgretention import engine, preflight, preview
+from pgretention import engine, preflight, preview, rehearsal, shape
 from pgretention.clock import SystemClock
 from pgretention.config import ConnectionString, Settings, load
-from pgretention.errors import ConfigurationError, FaultKind
+from pgretention.course import Previous
+from pgretention.errors import ConfigurationError, Fault, FaultKind
 from pgretention.job import Job, Limits, Retries
 from pgretention.jobs import activity_retention, guest_favorites_cleanup
 from pgretention.preflight import Finding
 from pgretention.preview import Preview
+from pgretention.rehearsal import Rehearsal
 from pgretention.report import Outcome, RunError, RunFinished, RunReport
+from pgretention.session import connect
+from pgretention.shape import Shape
 from pgretention.sinks.fan_out import Sink, fan_out
 from pgretention.stop import Stop
 
@@ -47,6 +51,8 @@ def assign(settings: Settings) -> dict[str, Assignment]:
                 ),
                 schedule=activity.schedule,
                 retries=Retries(times=3),
+                pace=activity.pace,
+                safety=activity.safety,
                 enabled=activity.enabled,
             ),
             _reveal(settings.user_activity_dsn),
@@ -57,6 +63,8 @@ def assign(settings: Settings) -> dict[str, Assignment]:
                 policy=guest_favorites_cleanup.policy(favorites.retention),
                 limits=Limits(favorites.batch_size, favorites.max_run_duration, workers=favorites.workers),
                 schedule=favorites.schedule,
+                pace=favorites.pace,
+                safety=favorites.safety,
                 enabled=favorites.enabled,
             ),
             _reveal(settings.favorites_dsn),
@@ -110,10 +118,17 @@ def _switched_off(assignment: Assignment) -> str:
     return f"{assignment.job.name} is switched off; set {assignment.switch} to true to run it"
 
 
-def run_once(assignment: Assignment, observe: Sink, stop: Stop) -> RunReport:
-    """Run a job once; every fact of it goes to `observe`."""
-    clock = SystemClock()
-    return engine.run(assignment.job, assignment.dsn, run_id=_new_run_id(), observe=observe, stop=stop, clock=clock)
+def run_once(assignment: Assignment, observe: Sink, stop: Stop, previous: Previous | None = None) -> RunReport:
+    """Run a job once; every fact of it goes to `observe`. `previous` is the last run of it in this process."""
+    return engine.run(
+        assignment.job,
+        assignment.dsn,
+        run_id=_new_run_id(),
+        observe=observe,
+        stop=stop,
+        clock=SystemClock(),
+        previous=previous,
+    )
 
 
 def _new_run_id() -> str:
@@ -126,9 +141,21 @@ def look(assignment: Assignment, as_of: datetime | None = None) -> Preview:
     return preview.look(assignment.job, assignment.dsn, as_of)
 
 
-def inspect(assignment: Assignment) -> tuple[Finding, ...]:
-    """What would go wrong in a run of the job, the worst first; deletes nothing."""
-    return preflight.inspect(assignment.job, assignment.dsn, SystemClock())
+def inspect(assignment: Assignment, given_up: Callable[[], Fault | None] = lambda: None) -> tuple[Finding, ...]:
+    """What would go wrong in a run of the job, the worst first; deletes nothing. Raises Fault, `given_up`'s too."""
+    return preflight.inspect(assignment.job, assignment.dsn, SystemClock(), given_up=given_up)
+
+
+def explain(assignment: Assignment, cutoff: datetime) -> tuple[Shape, ...]:
+    """How the database would execute the statements of a batch; executes none."""
+    job = assignment.job
+    with connect(assignment.dsn, f"pgretention/{job.name}/plan") as session:
+        return shape.shapes(session, job.policy, cutoff, job.limits.batch_size)
+
+
+def rehearse(assignment: Assignment, batches: int) -> Rehearsal:
+    """Delete so many batches and roll each of them back."""
+    return rehearsal.rehearse(assignment.job, assignment.dsn, SystemClock(), batches=batches)
 
 
 def refusal(job: Job, kind: FaultKind, message: str) -> RunReport:

@@ -51,7 +51,8 @@ class Batch:
     deleted: dict[str, int]
 
 
-_LOOK_FOR = "look for a BEFORE DELETE trigger that returns NULL and for row-level security"
+LOOK_FOR = "look for a BEFORE DELETE trigger that returns NULL and for row-level security"
+"""What keeps rows from going although the statement that deletes them succeeds."""
 
 
 class Barred(Exception):
@@ -134,12 +135,12 @@ def _prove_count(claimed: int, *, at_most: int) -> None:
 
 def _prove_deleted(deleted: int, claimed: int) -> None:
     if deleted != claimed:
-        raise Fault(FaultKind.CLAIM_MISMATCH, f"{claimed} rows claimed but {deleted} deleted; {_LOOK_FOR}")
+        raise Fault(FaultKind.CLAIM_MISMATCH, f"{claimed} rows claimed but {deleted} deleted; {LOOK_FOR}")
 
 
 def _plainly(fault: Fault, target: Target) -> Fault:
     """A declared foreign key that refuses means that children were not deleted although they were told to go."""
     if fault.kind is FaultKind.FOREIGN_KEY and (fault.table, fault.constraint) in target.statements.declared:
-        words = f"rows of {fault.table} are still there after their deletion; {_LOOK_FOR}"
+        words = f"rows of {fault.table} are still there after their deletion; {LOOK_FOR}"
         return Fault(FaultKind.CLAIM_MISMATCH, words, sqlstate=fault.sqlstate, constraint=fault.constraint)
     return fault

@@ -11,7 +11,7 @@ from pgretention.batch import Batch, Target
 from pgretention.clock import Clock
 from pgretention.errors import Fault, FaultKind
 from pgretention.job import Job
-from pgretention.report import Backlog, BatchDone, Fact, Outcome, RowsKept, RunError, RunReport
+from pgretention.report import Backlog, BatchDone, Fact, Outcome, RowsKept, RunError, RunReport, Throttled
 from pgretention.stop import Stop
 from pgretention.window import Frontier, Window
 
@@ -22,6 +22,14 @@ _STATEMENT = timedelta(minutes=1)
 
 _NAMED = 1000
 """Rows left out whose keys the report names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """The last run of the job in this process: its cutoff, and how long ago that was by a clock nobody can set."""
+
+    cutoff: datetime
+    ago: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +53,15 @@ class Course:
     stop: Stop
     clock: Clock
     deadline: float
+    previous: Previous | None = None
+    """The last run of the job in this process, if there was one."""
     frontier: Frontier = field(init=False)
     lanes: tuple[Lane, ...] = field(init=False)
     gathering: threading.Event = field(default_factory=threading.Event)
     """Set when the lanes are to end after their batch in flight, although nobody asked for a stop."""
     target: Target | None = None
+    begun: bool = False
+    """Whether no brake holds: the run may delete."""
     before: Backlog | None = None
     after: Backlog | None = None
     entered: bool = False
@@ -58,6 +70,7 @@ class Course:
     """Who held the lock that kept this run from going on."""
     batches: int = 0
     _deleted: dict[str, int] = field(init=False)
+    _throttled: dict[str, timedelta] = field(default_factory=dict)
     _kept: int = 0
     _kept_because: RunError | None = None
     _changing: threading.RLock = field(default_factory=threading.RLock)
@@ -65,7 +78,7 @@ class Course:
     def __post_init__(self) -> None:
         limits = self.job.limits
         self._deleted = {str(table): 0 for table in self.job.policy.tables}
-        self.frontier = Frontier(limits.batch_size, limits.max_batches)
+        self.frontier = Frontier(limits.batch_size, limits.max_batches, batch_duration=self.job.pace.batch_duration)
         self.lanes = tuple(Lane(self, Window(self.frontier)) for _ in range(limits.workers))
 
     @property
@@ -116,6 +129,12 @@ class Course:
                 self._deleted[table] += rows
             self.say(BatchDone(self.job.name, self.run_id, self.batches, batch.deleted, took))
 
+    def throttle(self, fact: Throttled) -> None:
+        """A connection has waited for the sake of others."""
+        with self._changing:
+            self._throttled[fact.reason] = self._throttled.get(fact.reason, timedelta(0)) + fact.wait
+            self.say(fact)
+
     def keep(self, rows: int, error: RunError) -> None:
         """Rows stay although they are expired; the first reason stands for all, the keys are put together."""
         with self._changing:
@@ -152,6 +171,7 @@ class Course:
             duration=duration,
             error=error,
             holders=self.holders,
+            throttled=dict(self._throttled),
         )
 
 

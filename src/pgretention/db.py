@@ -48,6 +48,17 @@ def transaction(
 
 
 @contextmanager
+def undone(
+    session: Session, statement_timeout: timedelta, settings: Mapping[LiteralString, str] = _NO_SETTINGS
+) -> Generator[Connection]:
+    """One transaction with its limits as `transaction` opens it, that is rolled back at the end; raises Fault."""
+    with _opened(session, sql.SQL("WRITE"), statement_timeout, settings) as connection:
+        yield connection
+        connection.execute("ROLLBACK", prepare=False)
+    session.patience.allow(None)
+
+
+@contextmanager
 def looking(session: Session, statement_timeout: timedelta) -> Generator[Connection]:
     """One transaction that PostgreSQL does not let write; only pg_catalog's operators are found in it; raises Fault."""
     with _opened(session, sql.SQL("ONLY"), statement_timeout, {"search_path": "pg_catalog"}) as connection:

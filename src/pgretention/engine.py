@@ -25,31 +25,41 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 
-from pgretention import backlog, catalog, db, exclusive, plan, recovery
+from pgretention import backlog, brakes, catalog, db, exclusive, plan, recovery
 from pgretention.batch import Barred, RolledBack, Target, claim_and_delete
 from pgretention.clock import Clock
-from pgretention.course import Course, Ending, Lane, Observe
+from pgretention.course import Course, Ending, Lane, Observe, Previous
 from pgretention.errors import Fault, FaultKind
 from pgretention.exclusive import Entry, entered
 from pgretention.job import Job
 from pgretention.lanes import side_by_side
-from pgretention.policy import Policy
-from pgretention.report import Outcome, RunFinished, RunReport, RunStarted
+from pgretention.report import Outcome, RunFinished, RunReport, RunStarted, TooLong
 from pgretention.session import Session, connect
 from pgretention.stop import Stop
+from pgretention.throttle import Governor
 
 _LAST_LOOK = timedelta(milliseconds=250)
 """How long counting what is left may take when the run has used up its time."""
 
 
-def run(job: Job, dsn: str, *, run_id: str, observe: Observe, stop: Stop, clock: Clock) -> RunReport:
+def run(
+    job: Job,
+    dsn: str,
+    *,
+    run_id: str,
+    observe: Observe,
+    stop: Stop,
+    clock: Clock,
+    previous: Previous | None = None,
+) -> RunReport:
     """Run the job once against the database at `dsn`, saying each fact to `observe` as it happens.
 
     Never raises for anything the database does: every way to end is an Outcome of the report, and what was committed
     before is in it (A-12, A-15). `observe` must not raise; it is called from several threads, but by one at a time.
     """
     began = clock.monotonic()
-    this = Course(job, run_id, observe, stop, clock, deadline=began + job.limits.max_run_duration.total_seconds())
+    deadline = began + job.limits.max_run_duration.total_seconds()
+    this = Course(job, run_id, observe, stop, clock, deadline, previous)
     try:
         ending = _sessions(this, dsn)
     except Exception as error:  # noqa: BLE001  a bug of ours must not lose the report of what is already deleted
@@ -85,22 +95,8 @@ def _in_session(run: Course, dsn: str, session: Session) -> Ending:
                 FaultKind.CONNECTION, "the connection was lost and with it the lock, which is held elsewhere now"
             )
         run.entered = True
-        if run.target is None:  # a later session goes on with the same
-            run.target = _aim(run.job.policy, session)
-        target = run.target
-        if run.before is None:
-            run.before = backlog.measure(session, target.statements, target.cutoff, run.time_left() / 4)
-            run.observe(
-                RunStarted(
-                    job=run.job.name,
-                    run_id=run.run_id,
-                    cutoff=target.cutoff,
-                    retention=run.job.policy.retention,
-                    batch_size=run.job.limits.batch_size,
-                    backlog=run.before,
-                    pooled=session.pooled,
-                )
-            )
+        # A later session goes on with the same.
+        target = run.target if run.target and run.begun else _begin(run, session)
         try:
             ending = side_by_side(run, dsn, session, entry, partial(_batches, target))
         except Barred:
@@ -118,12 +114,29 @@ def _elsewhere(run: Course, session: Session) -> Ending:
     return Ending(Outcome.STOPPED if run.batches else Outcome.SKIPPED)
 
 
-def _aim(policy: Policy, session: Session) -> Target:
-    """What a run deletes; raises Refusal where that would not be what the policy says."""
+def _begin(run: Course, session: Session) -> Target:
+    """What the run deletes; raises Refusal where that would not be what the policy says, or where a brake holds."""
+    policy, earliest = run.job.policy, run.clock.now()
     with db.looking(session, backlog.MEASURING) as connection:
         fingerprint = catalog.fingerprint(connection, policy.tables)
         statements = plan.build(policy, catalog.read(connection, policy.tables))
-        return Target(statements, backlog.read_cutoff(connection, policy.retention), fingerprint)
+        run.target = target = Target(statements, backlog.read_cutoff(connection, policy.retention), fingerprint)
+    apart = brakes.apart(target.cutoff + policy.retention, earliest, run.clock)
+    run.before = backlog.measure(session, statements, target.cutoff, run.time_left() / 4)
+    brakes.hold(run, session, target, apart)
+    run.begun = True
+    run.observe(
+        RunStarted(
+            job=run.job.name,
+            run_id=run.run_id,
+            cutoff=target.cutoff,
+            retention=policy.retention,
+            batch_size=run.job.limits.batch_size,
+            backlog=run.before,
+            pooled=session.pooled,
+        )
+    )
+    return target
 
 
 def _batches(target: Target, lane: Lane, session: Session, entry: Entry) -> Ending:
@@ -132,7 +145,11 @@ def _batches(target: Target, lane: Lane, session: Session, entry: Entry) -> Endi
     Raises RolledBack when the connection is lost, and Barred when the run may delete no longer.
     """
     run, window = lane.run, lane.window
+    governor = Governor(run, session)
     while True:
+        waited = None if _limit(lane) else governor.wait()
+        if waited is not None:
+            return waited
         try:
             with window.claiming() as asking:
                 ending = _limit(lane)
@@ -157,8 +174,9 @@ def _batches(target: Target, lane: Lane, session: Session, entry: Entry) -> Endi
         if batch.claim is not None:
             lane.took = timedelta(seconds=run.clock.monotonic() - began)
             run.add(batch, lane.took)
-            with recovery.resizing(run):
-                window.deleted(batch.claim)
+            with recovery.resizing(run, TooLong.BATCH_DURATION):
+                window.deleted(batch.claim, lane.took)
+            governor.committed(lane.took)
         if not window.divided:
             lane.attempts = 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 
 from pgretention.errors import PolicyError
 from pgretention.policy import Policy
@@ -61,6 +62,45 @@ class Retries:
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """How much a run holds back for others; with the defaults not at all.
+
+    `pause` lies between two batches. A run waits while a replica has not replayed what is older than `replica_lag`, and
+    until what its batches wrote is below `wal_rate` bytes a second on average. Batches are made smaller until they
+    take no longer than `batch_duration`.
+    """
+
+    pause: timedelta = timedelta(0)
+    replica_lag: timedelta | None = None
+    wal_rate: int | None = None
+    batch_duration: timedelta | None = None
+
+
+class Brake(StrEnum):
+    """What keeps a run from beginning although the database would let it delete."""
+
+    CLOCKS_APART = "clocks-apart"
+    CUTOFF_JUMP = "cutoff-jump"
+    EXPIRED_ROWS = "max-expired-rows"
+    EXPIRED_SHARE = "max-expired-share"
+    RETENTION = "minimum-retention"
+
+
+@dataclass(frozen=True, slots=True)
+class Safety:
+    """When a run is refused although nothing is wrong with the database; see `brakes`.
+
+    `expired_rows` and `expired_share`, 0 to 1, bound how many root rows may be expired when a run begins, `retention`
+    how short the policy's may be; None leaves a brake off. Those in `overridden` are told and not held.
+    """
+
+    expired_rows: int | None = None
+    expired_share: float | None = None
+    retention: timedelta | None = None
+    overridden: frozenset[Brake] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """What the command line and the worker run: `name` is the policy's."""
 
@@ -68,6 +108,8 @@ class Job:
     limits: Limits
     schedule: Schedule
     retries: Retries = Retries()
+    pace: Pace = Pace()
+    safety: Safety = Safety()
     enabled: bool = True
 
     @property

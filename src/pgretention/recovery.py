@@ -23,7 +23,7 @@ from psycopg.pq import Format
 
 from pgretention.course import Course, Ending, Lane
 from pgretention.errors import Fault, FaultKind, Refusal
-from pgretention.report import BatchResized, Outcome, RetryAwaited, RunError
+from pgretention.report import BatchResized, Outcome, RetryAwaited, RunError, TooLong
 from pgretention.window import Claim
 
 _PASSING = frozenset({FaultKind.CONNECTION, FaultKind.SERIALIZATION, FaultKind.DEADLOCK, FaultKind.LOCK_TIMEOUT})
@@ -64,12 +64,13 @@ def end_of(error: Exception) -> Ending:
 
 
 @contextmanager
-def resizing(run: Course, reason: FaultKind | None = None) -> Generator[None]:
+def resizing(run: Course, reason: FaultKind | TooLong) -> Generator[None]:
     """Say so when batches have another size after this than before; not of one that is only divided."""
     before = run.frontier.fast
     yield
-    if run.frontier.fast != before:
-        run.say(BatchResized(run.job.name, run.run_id, run.frontier.fast, reason))
+    now = run.frontier.fast
+    if now != before:
+        run.say(BatchResized(run.job.name, run.run_id, now, reason if now < before else None))
 
 
 def _still_locked(lane: Lane, fault: Fault) -> bool:

@@ -6,7 +6,7 @@ Facts carry counts, keys and names, never the content of a row. Sinks (`sinks/`)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -23,6 +23,21 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     PARTIAL = "partial"
     FAILED = "failed"
+
+
+class Throttle(StrEnum):
+    """Why a run waits between two transactions: what `Pace` says, or another try after a fault."""
+
+    BATCH_PAUSE = "batch_pause"
+    REPLICA_LAG = "replica_lag"
+    WAL = "wal"
+    BACKOFF = "backoff"
+
+
+class TooLong(StrEnum):
+    """Why batches are made smaller although none of them failed."""
+
+    BATCH_DURATION = "batch_duration"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +110,38 @@ class BatchResized:
     job: str
     run_id: str
     batch_size: int
-    reason: FaultKind | None
+    reason: FaultKind | TooLong | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrakeOverridden:
+    """A brake would have kept the run from beginning, and was told not to; `brake` is its name."""
+
+    job: str
+    run_id: str
+    brake: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaBehind:
+    """The run begins to wait for a replica, which has not replayed what is older than `limit`, but `lag` behind."""
+
+    job: str
+    run_id: str
+    replica: str
+    lag: timedelta
+    limit: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """The run has waited between two transactions, which it says at least every second."""
+
+    job: str
+    run_id: str
+    reason: Throttle
+    wait: timedelta
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +171,8 @@ class RunReport:
     """What a run did and what is left (A-15): counts of committed deletions only, whatever happened afterwards.
 
     `has_more` is true exactly when the run ended at a limit or a stop rather than drained. `cutoff` and the backlogs
-    are None when the run ended before they were read. `holders` says whose lock kept a run from going on.
+    are None when the run ended before they were read. `holders` says whose lock kept a run from going on. `throttled`
+    is how long its connections waited for the sake of others, by reason, those of them that there were.
     """
 
     job: str
@@ -140,6 +187,7 @@ class RunReport:
     duration: timedelta
     error: RunError | None = None
     holders: str | None = None
+    throttled: Mapping[str, timedelta] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, object]:
         """The result object of `run --json`, ready for `json.dumps` (design section 5)."""
@@ -214,7 +262,18 @@ class RunsMissed:
     reason: MissReason
 
 
-RunFact = RunStarted | BatchDone | RetryAwaited | BatchResized | WorkerLost | RowsKept | RunFinished
+RunFact = (
+    RunStarted
+    | BatchDone
+    | RetryAwaited
+    | BatchResized
+    | BrakeOverridden
+    | ReplicaBehind
+    | Throttled
+    | WorkerLost
+    | RowsKept
+    | RunFinished
+)
 """What the engine says."""
 
 HostFact = RunScheduled | CatchingUp | RunsMissed

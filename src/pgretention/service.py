@@ -7,7 +7,8 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from pgretention import __version__, app, readiness, web, worker
+from pgretention import __version__, readiness, web, worker
+from pgretention.admission import Admission
 from pgretention.app import Assignment
 from pgretention.clock import Clock, SystemClock
 from pgretention.config import HostPort, Settings
@@ -20,14 +21,16 @@ from pgretention.stop import Stop
 
 def work(assignments: Sequence[Assignment], settings: Settings, *, sinks: Iterable[Sink], stop: Stop) -> None:
     """Run these jobs on their schedules until a stop (H-01, H-02)."""
-    by_name = {assignment.job.name: assignment for assignment in assignments}
     clock = SystemClock()
     with _answering(assignments, settings.http_listen, stop, clock) as listening:
         observe = fan_out([*sinks, *listening])
-        logs.say(INFO, "worker started", version=__version__, jobs=list(by_name))
+        admissions = {assignment.job.name: Admission(assignment, observe, stop) for assignment in assignments}
+        logs.say(INFO, "worker started", version=__version__, jobs=list(admissions))
+        for admission in admissions.values():
+            admission.begin_to_look()
         left = worker.work(
             [assignment.job for assignment in assignments],
-            lambda job: app.run_once(by_name[job.name], observe, stop),
+            lambda job: admissions[job.name].run(),
             stop=stop,
             clock=clock,
             observe=observe,

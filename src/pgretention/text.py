@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -16,6 +16,8 @@ from pgretention.policy import Condition, Equals, IsNull, Policy
 if TYPE_CHECKING:  # it is only looked at, and the module brings the database driver with it
     from pgretention.preflight import Finding
     from pgretention.preview import Preview
+    from pgretention.rehearsal import Rehearsal, Rehearsed
+    from pgretention.shape import Shape
 
 
 def jobs_text(jobs: Iterable[Job], now: datetime) -> str:
@@ -90,7 +92,7 @@ def preview_text(preview: Preview) -> str:
             f"  limits    {_limits(job)}",
             f"  needs     {_plural(preview.batches, 'batch', 'batches')}, {_plural(preview.runs, 'run', 'runs')}",
             "",
-            table([("order", "table", "rows to go"), *order], indent="  ", right=2) + estimated,
+            table([("order", "table", "rows to go"), *order], indent="  ", right=(2,)) + estimated,
             "",
             f"\\set cutoff '{preview.cutoff.isoformat()}'",
             "",
@@ -99,13 +101,94 @@ def preview_text(preview: Preview) -> str:
     )
 
 
-def table(rows: Sequence[Sequence[str]], *, indent: str = "", right: int | None = None) -> str:
-    """Rows of cells as aligned columns, the one numbered `right` flush right."""
+def shapes_text(shapes: Sequence[Shape]) -> str:
+    """How PostgreSQL would execute the statements of a batch, each with what that means."""
+    blocks = ["how PostgreSQL would execute a batch; foreign keys are checked beside it, which rehearse shows"]
+    for place, shape in enumerate(shapes, 1):
+        lines = [f"-- {place}. {shape.title}", *(f"--   {said}" for said in shape.verdict), *shape.lines]
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks)
+
+
+def rehearsal_text(rehearsal: Rehearsal) -> str:
+    """What some batches would have cost, where the time went, and what that means for everything that is expired."""
+    job, done = rehearsal.job, rehearsal.batches
+    backlog = f"{'' if rehearsal.backlog.exact else 'about '}{rehearsal.backlog.rows:,}"
+    if not done:
+        return f"{job.name}: nothing to rehearse, no row is expired that nobody else has locked"
+    head = f"{job.name}: {_plural(len(done), 'batch', 'batches')} deleted and rolled back; nothing is gone"
+    blocks = [head, _rehearsed(done)]
+    if any(batch.checks for batch in done):
+        blocks.append(_checks(done))
+    locks = list(dict.fromkeys(lock for batch in done for lock in batch.locks))
+    blocks.append(
+        "\n".join(["locks until the end of a batch, beside those of its rows:", *(f"  {lock}" for lock in locks)])
+    )
+    blocks += [f"batch {place}: {batch.refused}" for place, batch in enumerate(done, 1) if batch.refused]
+    if rehearsal.drained_in is not None:
+        needed = _plural(rehearsal.batches_needed, "batch", "batches")
+        runs = _plural(rehearsal.runs_needed or 1, "run", "runs")
+        took, fits = _spell(rehearsal.drained_in), f"{rehearsal.fitting:,}"
+        lines = [
+            f"all {backlog} expired rows of {job.policy.root}:",
+            f"  {needed}, about {took} beside COMMITs and waits; {runs} at {_limits(job)}",
+            f"  a batch would take {_spell(rehearsal.target)} with a BatchSize of about {fits}",
+        ]
+        blocks.append("\n".join(lines))
+    blocks.append("Left behind are dead row versions at most, which vacuum removes, and numbers drawn from sequences.")
+    return "\n\n".join(blocks)
+
+
+def _rehearsed(done: Sequence[Rehearsed]) -> str:
+    head = ("batch", "root rows", "rows in all", "claim ms", "delete ms", "WAL kB", "pages", "of them read")
+    rows = [
+        (
+            str(place),
+            f"{batch.claimed:,}",
+            f"{sum(batch.rows.values()):,}",
+            f"{_ms(batch.claiming):,.1f}",
+            f"{_ms(batch.deleting):,.1f}",
+            f"{batch.wal / 1024:,.0f}",
+            f"{batch.buffers_hit + batch.buffers_read:,}",
+            f"{batch.buffers_read:,}",
+        )
+        for place, batch in enumerate(done, 1)
+    ]
+    return table([head, *rows], indent="  ", right=range(1, len(head)))
+
+
+def _checks(done: Sequence[Rehearsed]) -> str:
+    calls: Counter[tuple[str, str]] = Counter()
+    took: dict[tuple[str, str], float] = {}
+    for batch in done:
+        for check in batch.checks:
+            calls[check.name, check.table] += check.calls
+            took[check.name, check.table] = took.get((check.name, check.table), 0.0) + _ms(check.took)
+    whole = sum(_ms(batch.took) for batch in done)
+    rows = [
+        (name, about, f"{calls[name, about]:,}", f"{spent:,.1f}", f"{spent / whole:.0%}")
+        for (name, about), spent in sorted(took.items(), key=lambda item: -item[1])
+    ]
+    head = ("foreign key or trigger", "fired by", "calls", "ms", "of the time")
+    return table([head, *rows], indent="  ", right=range(2, 5))
+
+
+def _ms(length: timedelta) -> float:
+    return length / timedelta(milliseconds=1)
+
+
+def _spell(length: timedelta) -> str:
+    seconds = length.total_seconds()
+    return f"{seconds:,.3g} s" if seconds < 60 else format_duration(timedelta(seconds=round(seconds)))  # noqa: PLR2004
+
+
+def table(rows: Sequence[Sequence[str]], *, indent: str = "", right: Collection[int] = ()) -> str:
+    """Rows of cells as aligned columns, those numbered in `right` flush right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return "\n".join(
         indent
         + "  ".join(
-            cell.rjust(width) if column == right else cell.ljust(width)
+            cell.rjust(width) if column in right else cell.ljust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows

@@ -4,7 +4,8 @@ A run walks over the expired rows from the oldest on. Mostly each batch asks for
 next one starts after the last row of it. Two things make it ask for fewer:
 
 * A batch that was too slow is halved, and what was found to be fast enough is kept to. After some full batches twice as
-  much is tried again, since a database that is busy now is not busy all night.
+  much is tried again, since a database that is busy now is not busy all night. Where a batch has a duration to keep to,
+  its size follows at once when it takes longer, and slowly when it takes less.
 * A batch that the database refuses holds at least one row that cannot go. It is halved until that row stands alone; the
   row is left out, and the batches after it grow again by doubling. One bad row costs some small transactions; what lies
   between bad rows is deleted.
@@ -22,6 +23,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 BISECTING: Final = 10_000
@@ -32,6 +34,12 @@ SKIPPING: Final = 1_000
 
 _FAST_ENOUGH: Final = 8
 """Full batches in a row after which a larger one is tried again."""
+
+_STEADY: Final = 4
+"""Full batches well within their duration after which a quarter more is tried."""
+
+_WELL_WITHIN: Final = 0.75
+"""So much of its duration leaves room for a quarter more rows."""
 
 _SLOW_ROWS: Final = 3
 """Single rows in a row that are too slow: that is the database, not the row."""
@@ -69,7 +77,8 @@ class Frontier:
     `cursor` is the last row that was claimed, None before the first; `short` whether a claim got less than it asked for
     and so reached the newest expired row, `drained` whether it began at the oldest. `fast` is the most that is asked
     for at once, as far as is known now. With `max_batches` the run asks for no more rows than so many of `batch_size`
-    would: the parts of a divided batch count together as one, and one that is left out does not count.
+    would: the parts of a divided batch count together as one, and one that is left out does not count. A batch is to
+    take no longer than `batch_duration`, where there is one.
     """
 
     def __init__(
@@ -77,6 +86,7 @@ class Frontier:
         batch_size: int,
         max_batches: int | None = None,
         *,
+        batch_duration: timedelta | None = None,
         bisecting: int = BISECTING,
         skipping: int = SKIPPING,
     ) -> None:
@@ -89,6 +99,7 @@ class Frontier:
         self.drained = False
         self.fast = batch_size
         self.batch_size = batch_size
+        self.batch_duration = batch_duration
         self.asked = 0
         self.allowed = sys.maxsize if max_batches is None else max_batches * batch_size
         self.bisecting, self.skipping = bisecting, skipping
@@ -182,12 +193,17 @@ class Window:
         self._begin, self._rest = frontier.cursor, rows
         frontier.cursor = claim.last if claim else frontier.cursor
 
-    def deleted(self, claim: Claim) -> None:
-        """What was claimed last is deleted and committed."""
+    def deleted(self, claim: Claim, took: timedelta) -> None:
+        """What was claimed last is deleted and committed, which took so long."""
         with self._frontier.turn:
             self._go_past(claim)
             self._frontier.slow_rows = 0
-            self._grow()
+            if self._part is not None:
+                self._part = self._part * 2 if self._part * 2 < self._frontier.fast else None
+            elif self._frontier.batch_duration is None:
+                self._grow(_FAST_ENOUGH, self._frontier.fast)
+            else:
+                self._steer(claim.rows, took / self._frontier.batch_duration)
 
     def too_slow(self, claim: Claim | None) -> bool:
         """A batch ran into its timeout: ask for half of it, or leave out, True, the one row that it was."""
@@ -234,12 +250,22 @@ class Window:
         self._begin = claim.last
         self._rest -= claim.rows
 
-    def _grow(self) -> None:
+    def _steer(self, rows: int, used: float) -> None:
+        """Ask for as many rows as fit into the duration that a batch has, of which this one `used` so much."""
         frontier = self._frontier
-        if self._part is not None:
-            self._part = self._part * 2 if self._part * 2 < frontier.fast else None
-        elif self._full and frontier.fast < frontier.batch_size:
+        if used > 1:
+            fitting = max(int(rows / used), rows // 4, 1)  # one stall, a checkpoint's say, is no measure
+            frontier.fast, frontier.streak = min(frontier.fast, fitting), 0
+        elif used <= _WELL_WITHIN:
+            self._grow(_STEADY, max(frontier.fast // 4, 1))
+        else:
+            frontier.streak = 0
+
+    def _grow(self, after: int, by: int) -> None:
+        """Ask for more rows when that many full batches in a row were fast enough."""
+        frontier = self._frontier
+        if self._full and frontier.fast < frontier.batch_size:
             frontier.streak += 1
-            if frontier.streak == _FAST_ENOUGH:
+            if frontier.streak >= after:
                 frontier.streak = 0
-                frontier.fast = min(frontier.batch_size, frontier.fast * 2)
+                frontier.fast = min(frontier.batch_size, frontier.fast + by)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import LiteralString
 
 import pytest
@@ -18,20 +18,11 @@ from tests.support.rows import EVENTS, FAVORITES, SESSIONS, VIEWS
 from tests.support.runs import ACTIVITY, GUESTS, job, run
 from tests.support.transaction_pooler import transaction_pooler
 from tests.support.triggers import on_delete
+from tests.support.wrong_clocks import FastClock
 
 Admin = Connection[TupleRow]
 
 NOW = timedelta(0)
-
-
-class FastClock(SystemClock):
-    """A host whose clock is wrong by so much."""
-
-    def __init__(self, by: timedelta) -> None:
-        self._by = by
-
-    def now(self) -> datetime:
-        return super().now() + self._by
 
 
 def found(database: Database, this: Job | None = None, clock: Clock | None = None) -> list[Finding]:

@@ -22,7 +22,21 @@ from tests.support.gates import one
 from tests.support.planted import TEXT, expired, plant
 from tests.support.psql import psql
 
-COMMANDS = ("run", "worker", "plan", "jobs", "check", "config", "schema", "demo")
+COMMANDS = ("run", "worker", "plan", "jobs", "check", "config", "rehearse", "schema", "demo")
+
+
+def off_by_default(section: str) -> dict[str, str]:
+    names = (
+        "BatchPause",
+        "MaxReplicaLag",
+        "MaxWalRate",
+        "TargetBatchDuration",
+        "MaxExpiredRows",
+        "MaxExpiredShare",
+        "MinimumRetention",
+    )
+    return {f"{section}:{name}": "off" for name in names}
+
 
 DEFAULTS = {
     "ActivityRetention:Enabled": "true",
@@ -33,6 +47,7 @@ DEFAULTS = {
     "ActivityRetention:MaxRunDuration": "00:30:00",
     "ActivityRetention:RetentionSchedule": "0 0 3 * * *",
     "ActivityRetention:TimeZone": "Europe/Moscow",
+    **off_by_default("ActivityRetention"),
     "Favorites:GuestRetention:Enabled": "true",
     "Favorites:GuestRetention:Days": "365",
     "Favorites:GuestRetention:BatchSize": "1000",
@@ -40,6 +55,8 @@ DEFAULTS = {
     "Favorites:GuestRetention:Cron": "0 3 * * *",
     "Favorites:GuestRetention:TimeZone": "UTC",
     "Favorites:GuestRetention:MaxRunDuration": "00:10:00",
+    **off_by_default("Favorites:GuestRetention"),
+    "Safety:Override": "off",
     "Http:Listen": "127.0.0.1:9477",
     "Host:ShutdownTimeout": "00:00:25",
     "Host:MisfireGrace": "01:00:00",

@@ -9,7 +9,20 @@ from pgretention.errors import FaultKind
 from pgretention.job import Job, Limits
 from pgretention.jobs import activity_retention, guest_favorites_cleanup
 from pgretention.policy import IsNull, Policy, Table
-from pgretention.report import Backlog, BatchDone, Fact, Outcome, RunError, RunFinished, RunReport, RunStarted
+from pgretention.report import (
+    Backlog,
+    BatchDone,
+    BrakeOverridden,
+    Fact,
+    Outcome,
+    ReplicaBehind,
+    RunError,
+    RunFinished,
+    RunReport,
+    RunStarted,
+    Throttle,
+    Throttled,
+)
 from pgretention.schedule import Schedule
 
 RUN = "0b9e7d2c-6f7e-4a83-9a51-2f4f6d9c1c11"
@@ -141,4 +154,15 @@ def stories(job: Job) -> dict[str, list[Fact]]:
         "unreachable": [finished(job, Outcome.FAILED, error=UNREACHABLE)],
         "estimated": [started(job, 5000, exact=False, pooled=True), *begun[1:], ends["completed"]],
     }
-    return {name: [*begun, end] for name, end in ends.items()} | never
+    lag, limit, second = timedelta(seconds=7), timedelta(seconds=5), timedelta(seconds=1)
+    waited = replace(ends["completed"].report, throttled={Throttle.REPLICA_LAG: second, Throttle.WAL: second})
+    held_back: list[Fact] = [
+        BrakeOverridden(job.name, RUN, "cutoff-jump", "the cutoff is 3 days later than the last run's"),
+        begun[0],
+        ReplicaBehind(job.name, RUN, "standby-1", lag, limit),
+        Throttled(job.name, RUN, Throttle.REPLICA_LAG, second),
+        *begun[1:],
+        Throttled(job.name, RUN, Throttle.WAL, second),
+        RunFinished(waited),
+    ]
+    return {name: [*begun, end] for name, end in ends.items()} | never | {"held back": held_back}

@@ -14,7 +14,8 @@ from psycopg.rows import TupleRow
 
 from pgretention import engine
 from pgretention.clock import Clock, SystemClock
-from pgretention.job import Job, Limits
+from pgretention.course import Previous
+from pgretention.job import Job, Limits, Pace, Safety
 from pgretention.jobs import activity_retention, guest_favorites_cleanup
 from pgretention.policy import Policy, Table
 from pgretention.report import BatchDone, Fact, RunFinished, RunReport, RunStarted
@@ -27,6 +28,8 @@ YEAR = timedelta(days=365)
 ACTIVITY = activity_retention.policy(YEAR)
 GUESTS = guest_favorites_cleanup.policy(YEAR)
 
+NO_HASTE, NO_BRAKES = Pace(), Safety()
+
 Observe = Callable[[Fact], None]
 
 
@@ -37,8 +40,11 @@ def job(
     max_batches: int | None = None,
     max_run_duration: timedelta = timedelta(minutes=5),
     workers: int = 1,
+    pace: Pace = NO_HASTE,
+    safety: Safety = NO_BRAKES,
 ) -> Job:
-    return Job(policy, Limits(batch_size, max_run_duration, max_batches, workers), Schedule("0 3 * * *", "UTC"))
+    limits = Limits(batch_size, max_run_duration, max_batches, workers)
+    return Job(policy, limits, Schedule("0 3 * * *", "UTC"), pace=pace, safety=safety)
 
 
 @dataclass
@@ -78,6 +84,7 @@ def unwatched_run(
     stop: Stop | None = None,
     clock: Clock | None = None,
     run_id: str | None = None,
+    previous: Previous | None = None,
 ) -> Run:
     """One run whose facts agree with each other; for where others delete rows at the same time."""
     run = Run()
@@ -98,6 +105,7 @@ def unwatched_run(
         observe=observe,
         stop=stop or Stop(),
         clock=clock or SystemClock(),
+        previous=previous,
     )
     for trouble in troubles:
         raise trouble
@@ -119,6 +127,7 @@ def run(
     stop: Stop | None = None,
     clock: Clock | None = None,
     run_id: str | None = None,
+    previous: Previous | None = None,
 ) -> Run:
     """One run as the worker's role, each of its facts compared with the rows that went since the one before.
 
@@ -132,7 +141,9 @@ def run(
             on(fact)
             witness.look()
 
-        return unwatched_run(database.worker_dsn, job, on=observe, stop=stop, clock=clock, run_id=run_id)
+        return unwatched_run(
+            database.worker_dsn, job, on=observe, stop=stop, clock=clock, run_id=run_id, previous=previous
+        )
 
 
 class _Witness:

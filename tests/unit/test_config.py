@@ -13,7 +13,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pgretention.config import KEYS, ActivityRetentionSettings, GuestFavoritesSettings, HostPort, Settings, load
+from pgretention.config.keys import Key
 from pgretention.errors import ConfigurationError
+from pgretention.job import Brake, Pace, Safety
 from pgretention.schedule import Schedule
 
 BATCH = "ActivityRetention:BatchSize"
@@ -36,6 +38,21 @@ VALID = {
     "Favorites:GuestRetention:Cron": "15 2 * * 1",
     "Favorites:GuestRetention:TimeZone": "Europe/Berlin",
     "Favorites:GuestRetention:MaxRunDuration": "00:01:00",
+    "ActivityRetention:BatchPause": "250ms",
+    "ActivityRetention:MaxReplicaLag": "5s",
+    "ActivityRetention:MaxWalRate": "20MB",
+    "ActivityRetention:TargetBatchDuration": "1s",
+    "ActivityRetention:MaxExpiredRows": "1000",
+    "ActivityRetention:MaxExpiredShare": "25%",
+    "ActivityRetention:MinimumRetention": "60d",
+    "Favorites:GuestRetention:BatchPause": "2s",
+    "Favorites:GuestRetention:MaxReplicaLag": "1m",
+    "Favorites:GuestRetention:MaxWalRate": "3GB",
+    "Favorites:GuestRetention:TargetBatchDuration": "1500ms",
+    "Favorites:GuestRetention:MaxExpiredRows": "7",
+    "Favorites:GuestRetention:MaxExpiredShare": "0.5%",
+    "Favorites:GuestRetention:MinimumRetention": "30d",
+    "Safety:Override": "cutoff-jump, clocks-apart",
     "Http:Listen": "[::1]:8000",
     "Host:ShutdownTimeout": "40s",
     "Host:MisfireGrace": "PT2H",
@@ -71,6 +88,8 @@ def test_the_defaults_are_those_of_the_specifications() -> None:
             workers=1,
             max_run_duration=timedelta(minutes=30),
             schedule=Schedule("0 0 3 * * *", "Europe/Moscow"),
+            pace=Pace(),
+            safety=Safety(),
         ),
         guest_favorites=GuestFavoritesSettings(
             enabled=True,
@@ -79,6 +98,8 @@ def test_the_defaults_are_those_of_the_specifications() -> None:
             workers=1,
             max_run_duration=timedelta(minutes=10),
             schedule=Schedule("0 3 * * *", "UTC"),
+            pace=Pace(),
+            safety=Safety(),
         ),
         http_listen=HostPort("127.0.0.1", 9477),
         shutdown_timeout=timedelta(seconds=25),
@@ -107,6 +128,8 @@ def test_every_setting_reaches_its_field() -> None:
         workers=3,
         max_run_duration=timedelta(minutes=5),
         schedule=Schedule("30 0 4 * * *", "Asia/Tokyo"),
+        pace=Pace(timedelta(milliseconds=250), timedelta(seconds=5), 20 << 20, timedelta(seconds=1)),
+        safety=Safety(1000, 0.25, timedelta(days=60), frozenset({Brake.CLOCKS_APART, Brake.CUTOFF_JUMP})),
     )
     assert loaded.guest_favorites == GuestFavoritesSettings(
         enabled=False,
@@ -115,6 +138,8 @@ def test_every_setting_reaches_its_field() -> None:
         workers=2,
         max_run_duration=timedelta(minutes=1),
         schedule=Schedule("15 2 * * 1", "Europe/Berlin"),
+        pace=Pace(timedelta(seconds=2), timedelta(minutes=1), 3 << 30, timedelta(milliseconds=1500)),
+        safety=Safety(7, 0.005, timedelta(days=30), frozenset({Brake.CLOCKS_APART, Brake.CUTOFF_JUMP})),
     )
     assert loaded.http_listen == HostPort("::1", 8000)
     assert (loaded.shutdown_timeout, loaded.misfire_grace) == (timedelta(seconds=40), timedelta(hours=2))
@@ -137,6 +162,66 @@ def test_a_default_is_a_value_that_its_own_reader_accepts() -> None:
     for key in KEYS:
         if key.default is not None:
             assert key.read(key.show(key.default)) == key.default
+
+
+def test_every_shown_value_is_one_that_its_own_reader_reads_back() -> None:
+    for value in given_by_flags(*(f"{key}={value}" for key, value in VALID.items())).effective():
+        key = next(key for key in KEYS if key.path == value.key)
+        if not key.path.startswith("ConnectionStrings"):
+            assert key.show(key.read(value.shown)) == value.shown
+
+
+def load_native(path: str) -> None:
+    """The setting as YAML's or TOML's own false, which is no word."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "settings.json")
+        file.write_text(json.dumps({path: False}))
+        load(file, {}, ())
+
+
+OFF = [key for key in KEYS if key.accepts.endswith(", or off") and key.path != "Http:Listen"]
+
+
+@pytest.mark.parametrize("key", OFF, ids=lambda key: key.path)
+def test_what_can_be_off_is_off_by_default_and_says_how_to_switch_it_off(key: Key[object]) -> None:
+    assert shown(load(None, {}, ()))[key.path][0] == shown(given_by_flags(f"{key.path}=off"))[key.path][0] == "off"
+    with pytest.raises(ConfigurationError) as refusal:
+        load_native(key.path)
+    assert 'write "off"' in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "why"),
+    [
+        ("BatchPause", "0ms", "is not a duration"),
+        ("BatchPause", "5", "no unit"),
+        ("BatchPause", "3600001ms", "longer than 01:00:00"),
+        ("MaxReplicaLag", "2h", "longer than 01:00:00"),
+        ("MaxWalRate", "20", "is not a size"),
+        ("MaxWalRate", "20M", "is not a size"),
+        ("MaxWalRate", "20 MB", "is not a size"),
+        ("MaxWalRate", "0MB", "is not a size"),
+        ("MaxExpiredRows", "0", "out of range"),
+        ("MaxExpiredShare", "25", "percentage"),
+        ("MaxExpiredShare", "0%", "percentage"),
+        ("MaxExpiredShare", "100.1%", "percentage"),
+        ("MaxExpiredShare", "-5%", "percentage"),
+        ("MinimumRetention", "90", "no unit"),
+    ],
+)
+def test_what_holds_runs_back_is_read_strictly(setting: str, value: str, why: str) -> None:
+    (line,) = problems(f"ActivityRetention:{setting}={value}")
+    assert line.startswith(f"ActivityRetention:{setting} (--set): ")
+    assert why in line
+
+
+@pytest.mark.parametrize(
+    ("value", "why"), [("cutoff", "did you mean cutoff-jump?"), ("cutoff-jump,", "is none of them"), ("all", "none")]
+)
+def test_a_brake_that_is_overridden_is_named_exactly(value: str, why: str) -> None:
+    (line,) = problems(f"Safety:Override={value}")
+    assert why in line
+    assert "clocks-apart, cutoff-jump" in line
 
 
 @given(st.dictionaries(st.sampled_from(["file", "environment", "--set"]), st.integers(1, 50_000)))

@@ -5,12 +5,16 @@ from __future__ import annotations
 import random
 import threading
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pgretention.window import Claim, Cursor, Frontier, Window
+
+NO_TIME = timedelta(0)
+SECOND = timedelta(seconds=1)
 
 
 def claim_of(rows: list[int]) -> Claim | None:
@@ -46,7 +50,7 @@ class Table:
             return
         if not self.bad.intersection(rows):
             self.rows = [row for row in self.rows if row not in rows]
-            window.deleted(claim)
+            window.deleted(claim, NO_TIME)
             return
         self.refused += 1
         if window.refused(claim):
@@ -65,10 +69,10 @@ class Table:
                 return
 
 
-def deleted(window: Window, rows: int, *, key: str = "") -> None:
+def deleted(window: Window, rows: int, *, key: str = "", took: timedelta = NO_TIME) -> None:
     claim = Claim(rows, "", Cursor("", key))
     window.claimed(claim)
-    window.deleted(claim)
+    window.deleted(claim, took)
 
 
 def refused(window: Window, rows: int) -> bool:
@@ -267,3 +271,65 @@ def test_batches_that_are_left_out_do_not_count_as_batches() -> None:
     refused(window, 2)
 
     assert (window.size, window.used_up) == (2, False)
+
+
+def test_a_batch_that_took_longer_than_it_should_is_followed_by_one_that_would_not_have() -> None:
+    window = Window(Frontier(1000, batch_duration=SECOND))
+    deleted(window, 1000, took=2 * SECOND)
+    assert window.size == 500
+    deleted(window, 500, took=1.25 * SECOND)
+    assert window.size == 400
+
+
+def test_one_stall_is_no_measure_and_a_batch_never_asks_for_nothing() -> None:
+    window = Window(Frontier(1000, batch_duration=SECOND))
+    deleted(window, 1000, took=100 * SECOND)
+    assert window.size == 250
+    for _ in range(10):
+        deleted(window, window.size, took=100 * SECOND)
+    assert window.size == 1
+
+
+def test_batches_well_within_their_duration_grow_slowly_and_never_beyond_their_size() -> None:
+    frontier = Frontier(1000, batch_duration=SECOND)
+    window = Window(frontier)
+    deleted(window, 1000, took=2 * SECOND)
+    sizes = []
+    for _ in range(40):
+        sizes.append(window.size)
+        deleted(window, window.size, took=0.5 * SECOND)
+    assert sizes[:9] == [500] * 4 + [625] * 4 + [781]
+    assert max(sizes) == window.size == 1000
+
+
+@pytest.mark.parametrize("took", [0.76, 1.0])
+def test_batches_that_fill_their_duration_stay_as_they_are(took: float) -> None:
+    window = Window(Frontier(1000, batch_duration=SECOND))
+    deleted(window, 1000, took=2 * SECOND)
+    for _ in range(20):
+        deleted(window, 500, took=took * SECOND)
+    assert window.size == 500
+
+
+def test_a_batch_that_was_not_full_says_nothing_about_larger_ones() -> None:
+    window = Window(Frontier(1000, batch_duration=SECOND))
+    deleted(window, 1000, took=2 * SECOND)
+    for _ in range(20):
+        deleted(window, 499, took=NO_TIME)
+    assert window.size == 500
+
+
+@given(st.integers(1, 5000), st.lists(st.floats(0, 1000), max_size=50))
+def test_whatever_batches_take_the_next_one_asks_for_at_least_one_row_and_at_most_its_size(
+    size: int, taken: list[float]
+) -> None:
+    window = Window(Frontier(size, batch_duration=SECOND))
+    for took in taken:
+        deleted(window, window.size, took=took * SECOND)
+        assert 1 <= window.size <= size
+
+
+def test_without_a_duration_to_keep_to_no_time_is_too_long() -> None:
+    window = Window(Frontier(1000))
+    deleted(window, 1000, took=1000 * SECOND)
+    assert window.size == 1000

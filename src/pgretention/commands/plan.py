@@ -17,13 +17,18 @@ _EXAMPLE = "2027-01-31T03:00+03:00"
 @click.command("plan")
 @click.argument("job")
 @click.option("--as-of", metavar="INSTANT", help=f"What a run would do then, as in {_EXAMPLE}.")
+@click.option("--explain", is_flag=True, help="Show how PostgreSQL would execute the statements, and what that means.")
 @common_options
 @click.pass_obj
-def command(options: Options, *, job: str, as_of: str | None) -> None:
+def command(options: Options, *, job: str, as_of: str | None, explain: bool) -> None:
     """Show what a run of JOB would do now: rows by table, order, limits and statements. Deletes nothing."""
     app.check_name(job)
     instant = None if as_of is None else _instant(as_of)
-    click.echo(text.preview_text(app.look(app.assign(settings_in_force(options))[job], instant)))
+    assignment = app.assign(settings_in_force(options))[job]
+    preview = app.look(assignment, instant)
+    click.echo(text.preview_text(preview))
+    if explain:
+        click.echo(f"\n{text.shapes_text(app.explain(assignment, preview.cutoff))}")
 
 
 def _instant(written: str) -> datetime:

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from pgretention.config.connection import ConnectionString, connection_string
 from pgretention.config.durations import format_duration
-from pgretention.config.values import HostPort, boolean, cron, days, duration, listen, whole, zone
-from pgretention.job import MOST_WORKERS
+from pgretention.config.values import (
+    HostPort,
+    boolean,
+    cron,
+    days,
+    duration,
+    format_moment,
+    format_share,
+    format_size,
+    listen,
+    moment,
+    share,
+    size,
+    some_of,
+    unless_off,
+    whole,
+    zone,
+)
+from pgretention.job import MOST_WORKERS, Brake
 
 T = TypeVar("T")
 
@@ -75,6 +92,91 @@ def _connection(path: str, about: str) -> Key[ConnectionString | None]:
     return Key(path, None, connection_string, _shown_connection, accepts, about)
 
 
+def _unless_off(
+    path: str, read: Callable[[object], T], show: Callable[[T], str], accepts: str, about: str
+) -> Key[T | None]:
+    """A setting that is off by default."""
+    return Key(
+        path, None, unless_off(read), lambda value: "off" if value is None else show(value), f"{accepts}, or off", about
+    )
+
+
+def _moment(path: str, most: timedelta, most_words: str, about: str) -> Key[timedelta | None]:
+    return _unless_off(
+        path, moment(most), format_moment, f"a duration such as 250ms, 5s or 1m, up to {most_words}", about
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PaceKeys:
+    """How much the runs of a job hold back for others."""
+
+    pause: Key[timedelta | None]
+    replica_lag: Key[timedelta | None]
+    wal_rate: Key[int | None]
+    batch_duration: Key[timedelta | None]
+
+
+@dataclass(frozen=True, slots=True)
+class SafetyKeys:
+    """When the runs of a job are refused."""
+
+    expired_rows: Key[int | None]
+    expired_share: Key[float | None]
+    retention: Key[timedelta | None]
+
+
+def _pace(section: str) -> PaceKeys:
+    return PaceKeys(
+        _moment(f"{section}:BatchPause", _HOUR, "1 hour", "A wait between two batches."),
+        _moment(
+            f"{section}:MaxReplicaLag",
+            _HOUR,
+            "1 hour",
+            "A run waits while a streaming replica is further behind. The role needs pg_monitor to see that.",
+        ),
+        _unless_off(
+            f"{section}:MaxWalRate",
+            size,
+            format_size,
+            "a size such as 20MB",
+            "A run waits until the server's WAL of its batches is below so many bytes a second on average.",
+        ),
+        _moment(
+            f"{section}:TargetBatchDuration",
+            _HOUR,
+            "1 hour",
+            "Batches get smaller until they take no longer, and larger again, up to BatchSize, once they are fast.",
+        ),
+    )
+
+
+def _safety(section: str) -> SafetyKeys:
+    return SafetyKeys(
+        _unless_off(
+            f"{section}:MaxExpiredRows",
+            whole(1, 10**15),
+            str,
+            "a whole number",
+            "A run is refused when more rows than that are expired at its start, children not counted.",
+        ),
+        _unless_off(
+            f"{section}:MaxExpiredShare",
+            share,
+            format_share,
+            "a percentage such as 25%",
+            "A run is refused when more than this share of all rows is expired at its start.",
+        ),
+        _unless_off(
+            f"{section}:MinimumRetention",
+            duration(_CENTURY),
+            format_duration,
+            "a duration such as 90d",
+            "A run is refused when rows would be kept for a shorter time, whatever sets that.",
+        ),
+    )
+
+
 USER_ACTIVITY: Final = _connection(
     "ConnectionStrings:UserActivity",
     "The database that activity-retention cleans; without it libpq's PG* variables.",
@@ -110,6 +212,8 @@ ACTIVITY_DURATION: Final = _limit(
 )
 ACTIVITY_CRON: Final = _cron("ActivityRetention:RetentionSchedule", "0 0 3 * * *", "When activity-retention runs.")
 ACTIVITY_ZONE: Final = _zone("ActivityRetention:TimeZone", "Europe/Moscow", "The zone RetentionSchedule is read in.")
+ACTIVITY_PACE: Final = _pace("ActivityRetention")
+ACTIVITY_SAFETY: Final = _safety("ActivityRetention")
 GUEST_ENABLED: Final = _on_off(
     "Favorites:GuestRetention:Enabled",
     "Whether the worker runs guest-favorites-cleanup when no job is named.",
@@ -135,6 +239,16 @@ GUEST_DURATION: Final = _limit(
     "Favorites:GuestRetention:MaxRunDuration",
     timedelta(minutes=10),
     "Time after which a run ends and leaves the rest to the next.",
+)
+GUEST_PACE: Final = _pace("Favorites:GuestRetention")
+GUEST_SAFETY: Final = _safety("Favorites:GuestRetention")
+OVERRIDE: Final[Key[frozenset[str]]] = Key(
+    "Safety:Override",
+    frozenset(),
+    some_of(Brake),
+    lambda brakes: ",".join(sorted(brakes)) or "off",
+    f"some of {', '.join(Brake)} with commas between, or off",
+    "Brakes that are told and do not hold, as in --set Safety:Override=cutoff-jump for one run.",
 )
 HTTP_LISTEN: Final[Key[HostPort | None]] = Key(
     "Http:Listen",
@@ -162,6 +276,11 @@ MISFIRE_GRACE: Final = _duration(
     "A worker restarted within it runs the last one again, which does no harm; 1m makes up for next to nothing.",
 )
 
+
+def _keys(group: PaceKeys | SafetyKeys) -> Iterator[Key[Any]]:
+    return (getattr(group, field.name) for field in fields(group))
+
+
 KEYS: Final[tuple[Key[Any], ...]] = (
     USER_ACTIVITY,
     FAVORITES,
@@ -173,6 +292,8 @@ KEYS: Final[tuple[Key[Any], ...]] = (
     ACTIVITY_DURATION,
     ACTIVITY_CRON,
     ACTIVITY_ZONE,
+    *_keys(ACTIVITY_PACE),
+    *_keys(ACTIVITY_SAFETY),
     GUEST_ENABLED,
     GUEST_DAYS,
     GUEST_BATCH,
@@ -180,6 +301,9 @@ KEYS: Final[tuple[Key[Any], ...]] = (
     GUEST_CRON,
     GUEST_ZONE,
     GUEST_DURATION,
+    *_keys(GUEST_PACE),
+    *_keys(GUEST_SAFETY),
+    OVERRIDE,
     HTTP_LISTEN,
     SHUTDOWN_TIMEOUT,
     MISFIRE_GRACE,

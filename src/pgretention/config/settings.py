@@ -14,7 +14,9 @@ from pgretention.config.keys import (
     ACTIVITY_CRON,
     ACTIVITY_DURATION,
     ACTIVITY_ENABLED,
+    ACTIVITY_PACE,
     ACTIVITY_RETENTION,
+    ACTIVITY_SAFETY,
     ACTIVITY_WORKERS,
     ACTIVITY_ZONE,
     FAVORITES,
@@ -23,18 +25,24 @@ from pgretention.config.keys import (
     GUEST_DAYS,
     GUEST_DURATION,
     GUEST_ENABLED,
+    GUEST_PACE,
+    GUEST_SAFETY,
     GUEST_WORKERS,
     GUEST_ZONE,
     HTTP_LISTEN,
     KEYS,
     MISFIRE_GRACE,
+    OVERRIDE,
     SHUTDOWN_TIMEOUT,
     USER_ACTIVITY,
     Key,
+    PaceKeys,
+    SafetyKeys,
 )
 from pgretention.config.sources import from_environment, from_file, from_flags
 from pgretention.config.values import HostPort
 from pgretention.errors import ConfigurationError
+from pgretention.job import Brake, Pace, Safety
 from pgretention.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -54,6 +62,8 @@ class ActivityRetentionSettings:
     workers: int
     max_run_duration: timedelta
     schedule: Schedule
+    pace: Pace
+    safety: Safety
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +76,8 @@ class GuestFavoritesSettings:
     workers: int
     max_run_duration: timedelta
     schedule: Schedule
+    pace: Pace
+    safety: Safety
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +148,14 @@ def _settings(found: Mapping[str, _Found]) -> Settings:
         source = found[key.path].source if key.path in found else "default"
         return EffectiveValue(key.path, key.show(value(key)), source)
 
+    def pace(keys: PaceKeys) -> Pace:
+        pause = value(keys.pause) or timedelta(0)
+        return Pace(pause, value(keys.replica_lag), value(keys.wal_rate), value(keys.batch_duration))
+
+    def safety(keys: SafetyKeys) -> Safety:
+        overridden = frozenset(Brake(name) for name in value(OVERRIDE))
+        return Safety(value(keys.expired_rows), value(keys.expired_share), value(keys.retention), overridden)
+
     return Settings(
         user_activity_dsn=value(USER_ACTIVITY),
         favorites_dsn=value(FAVORITES),
@@ -147,6 +167,8 @@ def _settings(found: Mapping[str, _Found]) -> Settings:
             workers=value(ACTIVITY_WORKERS),
             max_run_duration=value(ACTIVITY_DURATION),
             schedule=Schedule.parse(value(ACTIVITY_CRON), value(ACTIVITY_ZONE)),
+            pace=pace(ACTIVITY_PACE),
+            safety=safety(ACTIVITY_SAFETY),
         ),
         guest_favorites=GuestFavoritesSettings(
             enabled=value(GUEST_ENABLED),
@@ -155,6 +177,8 @@ def _settings(found: Mapping[str, _Found]) -> Settings:
             workers=value(GUEST_WORKERS),
             max_run_duration=value(GUEST_DURATION),
             schedule=Schedule.parse(value(GUEST_CRON), value(GUEST_ZONE)),
+            pace=pace(GUEST_PACE),
+            safety=safety(GUEST_SAFETY),
         ),
         http_listen=value(HTTP_LISTEN),
         shutdown_timeout=value(SHUTDOWN_TIMEOUT),

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date, time, timedelta
-from typing import Final
+from difflib import get_close_matches
+from typing import Final, TypeVar
 
 from pgretention.config.durations import format_duration, parse_duration
 from pgretention.errors import ConfigurationError
 from pgretention.schedule import check_cron, check_zone
+
+T = TypeVar("T")
 
 _KINDS: Final[dict[type, str]] = {bool: "true or false", int: "a number", float: "a number", list: "a list"}
 _SHOWN: Final = 40
 _LOOKS_SECRET: Final = re.compile("://|@|passw|pwd|secret", re.IGNORECASE)
 _WHOLE: Final = re.compile("-?(0|[1-9][0-9]*)")
 _DIGITS: Final = 18
+_MILLISECONDS: Final = re.compile("([1-9][0-9]{0,8})ms")
+_SIZE: Final = re.compile("([1-9][0-9]{0,5})(kB|MB|GB)")
+_UNITS: Final = {"kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
+_PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,4})?)%")
+_OFF: Final = "off"
 _LABEL: Final = "[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?"
 _HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _PORT: Final = re.compile("[1-9][0-9]{0,4}")
@@ -113,6 +121,88 @@ def duration(longest: timedelta) -> Callable[[object], timedelta]:
         if length > longest:
             raise refused(f"{quoted(written)} is longer than {format_duration(longest)}")
         return length
+
+    return read
+
+
+def moment(longest: timedelta) -> Callable[[object], timedelta]:
+    """A length of time as `duration` reads it, or whole milliseconds: `250ms`."""
+    longer = duration(longest)
+
+    def read(raw: object) -> timedelta:
+        milliseconds = _MILLISECONDS.fullmatch(raw) if isinstance(raw, str) else None
+        if milliseconds is None:
+            return longer(raw)
+        length = timedelta(milliseconds=int(milliseconds[1]))
+        if length > longest:
+            raise refused(f"{quoted(milliseconds[0])} is longer than {format_duration(longest)}")
+        return length
+
+    return read
+
+
+def format_moment(length: timedelta) -> str:
+    """The form that `moment` reads back."""
+    return f"{length // timedelta(milliseconds=1)}ms" if length.microseconds else format_duration(length)
+
+
+def size(raw: object) -> int:
+    """Bytes, written with a unit of PostgreSQL's: `20MB`."""
+    if isinstance(raw, (int, float)) and not isinstance(raw, bool):
+        raise refused("a bare number has no unit; write 20MB")
+    written = text(raw)
+    parts = _SIZE.fullmatch(written)
+    if parts is None:
+        raise refused(f"{quoted(written)} is not a size")
+    return int(parts[1]) * _UNITS[parts[2]]
+
+
+def format_size(count: int) -> str:
+    """The form that `size` reads back."""
+    unit = max((unit for unit, factor in _UNITS.items() if count % factor == 0), key=_UNITS.__getitem__)
+    return f"{count // _UNITS[unit]}{unit}"
+
+
+def share(raw: object) -> float:
+    """A part of a whole, above 0 and at most 1, written in percent: `25%`."""
+    if isinstance(raw, (int, float)) and not isinstance(raw, bool):
+        raise refused("a bare number has no unit; write 25%")
+    written = text(raw)
+    parts = _PERCENT.fullmatch(written)
+    if parts is None or not 0 < float(parts[1]) <= 100:  # noqa: PLR2004  of a hundred
+        raise refused(f"{quoted(written)} is not a percentage above 0% and up to 100%")
+    return float(parts[1]) / 100
+
+
+def format_share(part: float) -> str:
+    """The form that `share` reads back."""
+    return f"{part * 100:.6g}%"
+
+
+def unless_off(read: Callable[[object], T]) -> Callable[[object], T | None]:
+    """What `read` reads, or None for `off`."""
+
+    def read_or_off(raw: object) -> T | None:
+        if raw is False:
+            raise refused('write "off" to switch it off')
+        return None if raw == _OFF else read(raw)
+
+    return read_or_off
+
+
+def some_of(allowed: Iterable[str]) -> Callable[[object], frozenset[str]]:
+    """Some of these words, with commas between them; none for `off`."""
+    known = frozenset(allowed)
+
+    def read(raw: object) -> frozenset[str]:
+        if raw is False:
+            raise refused('write "off" for none of them')
+        words = text(raw).split(",") if raw != _OFF else []
+        for word in words:
+            if word.strip() not in known:
+                near = get_close_matches(word.strip(), sorted(known), 1)
+                raise refused(f"{quoted(word.strip())} is none of them{f'; did you mean {near[0]}?' if near else ''}")
+        return frozenset(word.strip() for word in words)
 
     return read
 

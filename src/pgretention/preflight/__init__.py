@@ -5,6 +5,7 @@ Severity follows the damage. An error stops a job: rows would be lost that no po
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from pgretention import backlog, catalog, db, plan
@@ -18,16 +19,24 @@ from pgretention.session import Session, connect
 __all__ = ["Finding", "Severity", "inspect"]
 
 
-def inspect(job: Job, dsn: str, clock: Clock, *, older_than: timedelta = server.OLD) -> tuple[Finding, ...]:
+def inspect(
+    job: Job,
+    dsn: str,
+    clock: Clock,
+    *,
+    older_than: timedelta = server.OLD,
+    given_up: Callable[[], Fault | None] = lambda: None,
+) -> tuple[Finding, ...]:
     """Everything that a run of the job would meet on this database, the worst first; deletes nothing. Raises Fault.
 
-    `older_than` is how old a transaction has to be to count as one that keeps dead rows.
+    `older_than` is how old a transaction has to be to count as one that keeps dead rows. `given_up` is asked while
+    there is no connection yet, and what it gives is raised.
     """
     policy = job.policy
-    with connect(dsn, f"pgretention/{job.name}/check") as session:
+    with connect(dsn, f"pgretention/{job.name}/check", given_up=given_up) as session:
         with db.looking(session, backlog.MEASURING) as connection:
-            found = [*server.pooler(session, policy), *server.clocks_and_settings(connection, clock)]
-            found += server.horizon(connection, older_than)
+            found = [*server.pooler(session, policy), *server.clocks_and_settings(connection, clock, job.safety)]
+            found += [*server.horizon(connection, older_than), *server.replicas(connection, job.pace)]
             read = catalog.read(connection, policy.tables)
             misfits = list(tables.misfits(policy, read))
             found += misfits

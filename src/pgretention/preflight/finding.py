@@ -59,3 +59,8 @@ def quoted(table: Table, *columns: str) -> str:
     """A table as SQL, with columns in parentheses if there are any."""
     name = sql.Identifier(table.schema, table.name).as_string()
     return f"{name} ({', '.join(sql.Identifier(column).as_string() for column in columns)})" if columns else name
+
+
+def quoted_name(name: str) -> str:
+    """A name as SQL."""
+    return sql.Identifier(name).as_string()

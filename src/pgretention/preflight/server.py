@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import cast
 
-from pgretention import schema
+from pgretention import brakes, schema
 from pgretention.clock import Clock
+from pgretention.job import Brake, Pace, Safety
 from pgretention.policy import Policy
-from pgretention.preflight.finding import Finding, Severity, statement
+from pgretention.preflight.finding import Finding, Severity, quoted_name, statement
 from pgretention.preflight.tables import names
 from pgretention.session import Connection, Session
 
 OLDEST_SERVER = 150000
 """The first major version that everything here is tested on, as server_version_num."""
 
-CLOCKS_APART = timedelta(minutes=5)
 CLOCKS_NOTED = timedelta(seconds=30)
 
 OLD = timedelta(minutes=5)
@@ -39,7 +39,7 @@ def pooler(session: Session, policy: Policy) -> Iterator[Finding]:
         yield Finding(Severity.NOTE, "pooler", "the connection", why, fix)
 
 
-def clocks_and_settings(connection: Connection, clock: Clock) -> Iterator[Finding]:
+def clocks_and_settings(connection: Connection, clock: Clock, safety: Safety) -> Iterator[Finding]:
     """The server's version, its clock against this host's, and timeouts that are shorter than ours need to be."""
     before = clock.now()
     row = connection.execute(statement("server")).fetchone()
@@ -51,7 +51,8 @@ def clocks_and_settings(connection: Connection, clock: Clock) -> Iterator[Findin
     here = before.timestamp() + (after - before).total_seconds() / 2
     apart = timedelta(seconds=abs(here - seconds))
     if apart > CLOCKS_NOTED:
-        severity = Severity.ERROR if apart > CLOCKS_APART else Severity.WARNING
+        refused = apart > brakes.CLOCKS_APART and Brake.CLOCKS_APART not in safety.overridden
+        severity = Severity.ERROR if refused else Severity.WARNING
         why = (
             f"differs from this host's by {apart.total_seconds():,.0f} s: rows expire by the server's clock, and runs "
             "begin by the host's"
@@ -96,6 +97,20 @@ def _holds(connection: Connection, grant: re.Match[str]) -> bool:
 
 def _bare(identifier: str) -> str:
     return identifier.strip('"').replace('""', '"')
+
+
+def replicas(connection: Connection, pace: Pace) -> Iterator[Finding]:
+    """Whether the role sees how far replicas are behind, where a run is to wait for them."""
+    if pace.replica_lag is None:
+        return
+    row = connection.execute(
+        "SELECT current_user::text, pg_has_role('pg_read_all_stats', 'USAGE'), count(*) FROM pg_stat_replication"
+    ).fetchone()
+    role, sees, count = cast("tuple[str, bool, int]", row)
+    if not sees:
+        severity = Severity.ERROR if count else Severity.WARNING
+        why = f"MaxReplicaLag is set, and the role {role} cannot see how far replicas are behind"
+        yield Finding(severity, "unseen-replicas", f"role {role}", why, f"GRANT pg_monitor TO {quoted_name(role)};")
 
 
 def horizon(connection: Connection, older_than: timedelta = OLD) -> Iterator[Finding]:

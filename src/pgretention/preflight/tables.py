@@ -8,7 +8,7 @@ from typing import cast
 
 from psycopg import sql
 
-from pgretention import fit
+from pgretention import fit, shape
 from pgretention.catalog import Catalog
 from pgretention.plan import PLANNER, Plan
 from pgretention.policy import Equals, Policy, Table
@@ -131,8 +131,8 @@ def unclaimable(connection: Connection, statements: Plan, rows: int) -> Iterator
         connection.execute("SELECT set_config(%s, %s, true)", [name, value])
     explain = sql.SQL("EXPLAIN (FORMAT JSON) {}").format(statements.claim_first(1000))
     row = connection.execute(explain, {"cutoff": "2020-01-01"}).fetchone()
-    used = set(_nodes(cast("tuple[list[dict[str, object]]]", row)[0][0]["Plan"]))
-    if used & {"Sort", "Incremental Sort", "Seq Scan"}:
+    found = shape.nodes(cast("tuple[list[shape.Node]]", row)[0][0]["Plan"])
+    if shape.reads_everything(list(found)):
         policy = statements.policy
         columns = quoted(policy.root, policy.expiry, policy.key)
         guard = sql.SQL(" AND ").join(_guard(policy)).as_string()
@@ -144,13 +144,6 @@ def unclaimable(connection: Connection, statements: Plan, rows: int) -> Iterator
             f"batch reads all of its {rows:,} rows",
             f"CREATE INDEX CONCURRENTLY ON {columns}" + (f" WHERE {guard};" if guard else ";"),
         )
-
-
-def _nodes(node: object) -> Iterator[str]:
-    branch = cast("dict[str, object]", node)
-    yield str(branch["Node Type"])
-    for below in cast("list[object]", branch.get("Plans", [])):
-        yield from _nodes(below)
 
 
 def triggers(connection: Connection, policy: Policy) -> Iterator[Finding]:

@@ -38,13 +38,20 @@ def plain(_logger: object, _level: str, event: Event) -> Event:
 def _plain(value: object) -> object:
     match value:
         case datetime():
-            return value.astimezone(UTC).isoformat()
+            return _in_utc(value).isoformat()
         case timedelta():
             return round(value.total_seconds(), 3)
         case float():
             return round(value, 3)
         case _:
             return value
+
+
+def _in_utc(instant: datetime) -> datetime:
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:  # in the first or the last hours that Python knows
+        return instant
 
 
 def coloured(style: str, text: str) -> str:

@@ -1,7 +1,7 @@
 """What each job calls its log events and their fields (A-21, F-14, design section 6).
 
 A job that is not in the table gets DEFAULT, so a new job needs nothing here. In a field's name, `{table}` stands for
-the tables' names and makes it a field per table.
+the tables' names and makes it a field per table, and `{reason}` for each reason there was.
 """
 
 from __future__ import annotations
@@ -36,9 +36,23 @@ class LogNames:
     failed: Line
     retry: Line
     resized: Line
+    overridden: Line
+    behind: Line
+    throttled: Line
     lost: Line
     kept: Line
 
+
+def _same(*fields: str) -> dict[str, str]:
+    """Fields named like the values they carry."""
+    return {field: field for field in fields}
+
+
+FINDINGS: Final = {
+    severity: Line("finding", level, _same("severity", "code", "object", "why", "fix"))
+    for severity, level in (("error", ERROR), ("warning", WARNING), ("note", INFO))
+}
+"""What the check at the start of a worker found, by severity."""
 
 SCHEDULED: Final = Line("scheduled", INFO, {"next_run": "due_local", "next_run_utc": "due", "zone": "zone"})
 CATCHING_UP: Final = Line("catching up", INFO, {"due": "due_local", "due_utc": "due", "zone": "zone", "late": "late"})
@@ -51,12 +65,8 @@ def of(job: str) -> LogNames:
     return _BY_JOB.get(job, DEFAULT)
 
 
-def _same(*fields: str) -> dict[str, str]:
-    """Fields named like the values they carry."""
-    return {field: field for field in fields}
-
-
 _COUNTS: Final = {"deleted_{table}": "deleted"}
+_WAITED: Final = {"throttled_{reason}": "throttled"}
 _WHY: Final = _same("error", "kind", "sqlstate", "constraint")
 _ERROR: Final = _WHY | _same("batch_index", "batch_ids", "batch_ids_left_out")
 
@@ -70,13 +80,17 @@ DEFAULT: Final = LogNames(
         INFO,
         _same("run_id", "outcome")
         | _COUNTS
-        | _same("batches", "has_more", "duration", "backlog_remaining", "backlog_exact"),
+        | _same("batches", "has_more", "duration", "backlog_remaining", "backlog_exact")
+        | _WAITED,
     ),
     skipped=Line("skipped", INFO, _same("run_id", "reason", "holders")),
     refused=Line("refused", ERROR, _same("run_id", "kind", "reasons")),
     failed=Line("failed", ERROR, _same("run_id", "outcome") | _ERROR | _COUNTS | _same("batches", "duration")),
     retry=Line("retry", WARNING, _same("run_id", "attempt", "wait") | _WHY),
     resized=Line("batch size", INFO, _same("run_id", "batch_size", "reason")),
+    overridden=Line("brake overridden", WARNING, _same("run_id", "brake", "why")),
+    behind=Line("replica behind", INFO, _same("run_id", "replica", "lag", "limit")),
+    throttled=Line("throttled", DEBUG, _same("run_id", "reason", "wait")),
     lost=Line("worker lost", WARNING, _same("run_id") | _WHY),
     kept=Line("rows kept", WARNING, _same("run_id", "rows", "batch_ids") | _WHY),
 )
@@ -85,12 +99,17 @@ DEFAULT: Final = LogNames(
 _ACTIVITY: Final = LogNames(
     started=Line("started", INFO, _same("run_id", "cutoff", "batch_size", "lock")),
     batch=Line("batch", DEBUG, _same("run_id", "batch_index") | _COUNTS),
-    completed=Line("completed", INFO, _same("run_id", "outcome") | _COUNTS | _same("batches", "has_more", "duration")),
+    completed=Line(
+        "completed", INFO, _same("run_id", "outcome") | _COUNTS | _same("batches", "has_more", "duration") | _WAITED
+    ),
     skipped=DEFAULT.skipped,
     refused=DEFAULT.refused,
     failed=DEFAULT.failed,
     retry=DEFAULT.retry,
     resized=DEFAULT.resized,
+    overridden=DEFAULT.overridden,
+    behind=DEFAULT.behind,
+    throttled=DEFAULT.throttled,
     lost=DEFAULT.lost,
     kept=DEFAULT.kept,
 )
@@ -108,7 +127,8 @@ _GUEST: Final = LogNames(
         _GUEST_RUN
         | _same("outcome")
         | _GUEST_TOTALS
-        | {"backlogRemaining": "backlog_remaining", "backlogExact": "backlog_exact"},
+        | {"backlogRemaining": "backlog_remaining", "backlogExact": "backlog_exact"}
+        | _WAITED,
     ),
     skipped=Line("job skipped", INFO, _GUEST_RUN | _same("reason", "holders")),
     refused=Line("job refused", ERROR, _GUEST_RUN | _same("kind", "reasons")),
@@ -124,6 +144,9 @@ _GUEST: Final = LogNames(
     ),
     retry=Line("job retry", WARNING, _GUEST_RUN | _same("attempt", "wait") | _GUEST_WHY),
     resized=Line("batch size", INFO, _GUEST_RUN | {"batchSize": "batch_size", "reason": "reason"}),
+    overridden=Line("brake overridden", WARNING, _GUEST_RUN | _same("brake", "why")),
+    behind=Line("replica behind", INFO, _GUEST_RUN | _same("replica", "lag", "limit")),
+    throttled=Line("throttled", DEBUG, _GUEST_RUN | _same("reason", "wait")),
     lost=Line("worker lost", WARNING, _GUEST_RUN | _GUEST_WHY),
     kept=Line("rows kept", WARNING, _GUEST_RUN | {"rows": "rows", "batchIds": "batch_ids"} | _GUEST_WHY),
 )

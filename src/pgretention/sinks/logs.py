@@ -20,10 +20,12 @@ from pgretention.errors import ConfigurationError
 from pgretention.report import (
     BatchDone,
     BatchResized,
+    BrakeOverridden,
     CatchingUp,
     Fact,
     HostFact,
     Outcome,
+    ReplicaBehind,
     RetryAwaited,
     RowsKept,
     RunError,
@@ -32,6 +34,7 @@ from pgretention.report import (
     RunScheduled,
     RunsMissed,
     RunStarted,
+    Throttled,
     WorkerLost,
 )
 from pgretention.sinks import log_lines, log_names
@@ -125,6 +128,8 @@ class LogSink:
                 _write(fact.job, log_names.of(fact.job).retry, _retry(fact))
             case BatchResized():
                 _write(fact.job, log_names.of(fact.job).resized, _resized(fact))
+            case BrakeOverridden() | ReplicaBehind() | Throttled():
+                _write(fact.job, *_held_back(fact))
             case WorkerLost():
                 _write(fact.job, log_names.of(fact.job).lost, _lost(fact))
             case RowsKept():
@@ -154,14 +159,16 @@ def _between_runs(fact: HostFact) -> tuple[Line, Mapping[str, object]]:
 
 
 def _fields(line: Line, values: Mapping[str, object]) -> dict[str, object]:
-    """The fields of a line; a count per table becomes as many fields, by the tables' short names if those differ."""
+    """The fields of a line; a value per table or reason becomes as many fields, by short names if those differ."""
     fields: dict[str, object] = {}
     for field, carried in line.fields.items():
         value = values[carried]
         if isinstance(value, Mapping):
-            short = [str(table).partition(".")[2] for table in value]
+            short = [str(table).rpartition(".")[2] for table in value]
             tables = short if len(set(short)) == len(short) else value
-            fields |= {field.format(table=table): count for table, count in zip(tables, value.values(), strict=True)}
+            fields |= {
+                field.format(table=name, reason=name): each for name, each in zip(tables, value.values(), strict=True)
+            }
         else:
             fields[field] = value
     return fields
@@ -214,6 +221,19 @@ def _resized(fact: BatchResized) -> dict[str, object]:
     return {"run_id": fact.run_id, "batch_size": fact.batch_size, "reason": reason}
 
 
+def _held_back(fact: BrakeOverridden | ReplicaBehind | Throttled) -> tuple[Line, Mapping[str, object]]:
+    names = log_names.of(fact.job)
+    match fact:
+        case BrakeOverridden():
+            return names.overridden, {"run_id": fact.run_id, "brake": fact.brake, "why": fact.why}
+        case ReplicaBehind():
+            values = {"run_id": fact.run_id, "replica": fact.replica, "lag": fact.lag, "limit": fact.limit}
+            return names.behind, values
+        case Throttled():
+            return names.throttled, {"run_id": fact.run_id, "reason": fact.reason.value, "wait": fact.wait}
+    assert_never(fact)
+
+
 def _lost(fact: WorkerLost) -> dict[str, object]:
     return {"run_id": fact.run_id} | _why(fact.error)
 
@@ -250,6 +270,7 @@ def _finished(report: RunReport) -> dict[str, object]:
         "batches": report.batches,
         "has_more": report.has_more,
         "duration": report.duration,
+        "throttled": report.throttled,
         "duration_ms": round(report.duration / timedelta(milliseconds=1)),
         "backlog_remaining": left.rows if left else None,
         "backlog_exact": left.exact if left else None,

@@ -19,11 +19,13 @@ from pgretention.report import (
     Backlog,
     BatchDone,
     BatchResized,
+    BrakeOverridden,
     CatchingUp,
     Fact,
     HostFact,
     MissReason,
     Outcome,
+    ReplicaBehind,
     RetryAwaited,
     RowsKept,
     RunFinished,
@@ -31,6 +33,8 @@ from pgretention.report import (
     RunScheduled,
     RunsMissed,
     RunStarted,
+    Throttle,
+    Throttled,
     WorkerLost,
 )
 
@@ -70,10 +74,6 @@ LABELS: Final = {
 }
 """What is measured apart for each of several parts, and what those are called."""
 
-BACKOFF: Final = "backoff"
-THROTTLES: Final = ("batch_pause", "replica_lag", "wal", BACKOFF)
-"""Why a run waits between two transactions."""
-
 WHOLE: Final = ""
 """The part of a measure that has no parts."""
 
@@ -107,7 +107,7 @@ def parts(measure: Measure, job: Job) -> tuple[str, ...]:
         case Measure.DELETED:
             return tuple(str(table) for table in job.policy.tables)
         case Measure.THROTTLED:
-            return THROTTLES
+            return tuple(Throttle)
         case _:
             return (WHOLE,)
 
@@ -123,13 +123,14 @@ def measured(fact: Fact) -> Iterator[Measured]:
             yield Measured(Measure.BATCHES, 1)
             yield Measured(Measure.BATCH_SECONDS, fact.duration.total_seconds())
             yield from (Measured(Measure.DELETED, rows, table) for table, rows in fact.deleted.items())
-        case RetryAwaited():
-            yield Measured(Measure.RETRIES, 1, fact.error.kind)
-            yield Measured(Measure.THROTTLED, fact.wait.total_seconds(), BACKOFF)
+        case RetryAwaited() | Throttled():
+            yield from _waited(fact)
         case BatchResized():
             yield Measured(Measure.BATCH_SIZE, fact.batch_size)
         case WorkerLost():
             yield Measured(Measure.WORKERS_LOST, 1)
+        case BrakeOverridden() | ReplicaBehind():
+            pass  # what comes of it is measured
         case RowsKept():
             yield Measured(Measure.KEPT, fact.rows)
         case RunScheduled() | CatchingUp() | RunsMissed():
@@ -138,6 +139,14 @@ def measured(fact: Fact) -> Iterator[Measured]:
             yield from _finished(report)
         case _:
             assert_never(fact)
+
+
+def _waited(fact: RetryAwaited | Throttled) -> Iterator[Measured]:
+    if isinstance(fact, RetryAwaited):
+        yield Measured(Measure.RETRIES, 1, fact.error.kind)
+        yield Measured(Measure.THROTTLED, fact.wait.total_seconds(), Throttle.BACKOFF)
+    else:
+        yield Measured(Measure.THROTTLED, fact.wait.total_seconds(), fact.reason)
 
 
 def _between_runs(fact: HostFact) -> Iterator[Measured]:

@@ -12,9 +12,11 @@ from pgretention.report import (
     Backlog,
     BatchDone,
     BatchResized,
+    BrakeOverridden,
     CatchingUp,
     Fact,
     Outcome,
+    ReplicaBehind,
     RetryAwaited,
     RowsKept,
     RunFinished,
@@ -22,6 +24,7 @@ from pgretention.report import (
     RunScheduled,
     RunsMissed,
     RunStarted,
+    Throttled,
     WorkerLost,
 )
 
@@ -53,6 +56,9 @@ class Seen:
             case (
                 RetryAwaited()
                 | BatchResized()
+                | BrakeOverridden()
+                | ReplicaBehind()
+                | Throttled()
                 | WorkerLost()
                 | RowsKept()
                 | RunScheduled()

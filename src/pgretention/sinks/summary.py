@@ -89,6 +89,8 @@ def _deleted(report: RunReport) -> Iterator[tuple[str, str]]:
         yield "" if place else "deleted", f"{rows:>{width},} {table}"
     batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
     yield "in", f"{batches}, {took(report.duration)}"
+    if report.throttled:
+        yield "waited", ", ".join(f"{took(wait)} for {reason}" for reason, wait in report.throttled.items())
 
 
 def _left(report: RunReport, left: Backlog | None) -> str:
