@@ -32,7 +32,7 @@ NOBODY = "nobody"
 HELP, NOTHING = "--help", "run of nothing"
 """What stands in the place of a contender's name where always the same one is at work, or none."""
 
-SMALL = ((50, 0), (200, 0), (1000, 0), (20, 10), (50, 20), (200, 100))
+SMALL = ((50, 0), (200, 0), (1000, 0), (20, 10), (50, 20))
 """Batch sizes that might suit busy hours, with the pause between batches in milliseconds."""
 
 SLOW_EVERY = 5

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from pgretention.config import EffectiveValue, format_duration
-from pgretention.job import Job
+from pgretention.job import LARGEST_BATCH, Job
 from pgretention.policy import Condition, Equals, IsNull, Policy
 
 if TYPE_CHECKING:  # it is only looked at, and the module brings the database driver with it
@@ -128,15 +128,22 @@ def rehearsal_text(rehearsal: Rehearsal) -> str:
     if rehearsal.drained_in is not None:
         needed = _plural(rehearsal.batches_needed, "batch", "batches")
         runs = _plural(rehearsal.runs_needed or 1, "run", "runs")
-        took, fits = _spell(rehearsal.drained_in), f"{rehearsal.fitting:,}"
+        took = _spell(rehearsal.drained_in)
         lines = [
             f"all {backlog} expired rows of {job.policy.root}:",
             f"  {needed}, about {took} beside COMMITs and waits; {runs} at {_limits(job)}",
-            f"  a batch would take {_spell(rehearsal.target)} with a BatchSize of about {fits}",
+            f"  {_fitting(rehearsal)}",
         ]
         blocks.append("\n".join(lines))
     blocks.append("Left behind are dead row versions at most, which vacuum removes, and numbers drawn from sequences.")
     return "\n\n".join(blocks)
+
+
+def _fitting(rehearsal: Rehearsal) -> str:
+    target = _spell(rehearsal.target)
+    if rehearsal.fitting == LARGEST_BATCH:
+        return f"a batch would take less than {target} even with the largest BatchSize, {LARGEST_BATCH:,}"
+    return f"a batch would take {target} with a BatchSize of about {rehearsal.fitting:,}"
 
 
 def _rehearsed(done: Sequence[Rehearsed]) -> str:

@@ -10,8 +10,9 @@ from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
 from pgretention.clock import Clock, SystemClock
-from pgretention.job import Job
-from pgretention.preflight import Finding, Severity, inspect
+from pgretention.job import Brake, Job, Pace, Safety
+from pgretention.preflight import Finding, Severity, inspect, server
+from pgretention.preflight.server import Old
 from tests.databases import WORKER, Database
 from tests.support import rows
 from tests.support.rows import EVENTS, FAVORITES, SESSIONS, VIEWS
@@ -22,11 +23,13 @@ from tests.support.wrong_clocks import FastClock
 
 Admin = Connection[TupleRow]
 
-NOW = timedelta(0)
+NOW = Old(timedelta(0), 0)
 
 
 def found(database: Database, this: Job | None = None, clock: Clock | None = None) -> list[Finding]:
-    return list(inspect(this or job(ACTIVITY), database.worker_dsn, clock or SystemClock(), older_than=NOW))
+    """What is found, but for sessions of the tests that the role does not see."""
+    findings = inspect(this or job(ACTIVITY), database.worker_dsn, clock or SystemClock(), older_than=NOW)
+    return [finding for finding in findings if finding.code != "unseen-transactions"]
 
 
 def only(findings: list[Finding], code: str) -> Finding:
@@ -263,6 +266,72 @@ def test_an_old_transaction_is_found_with_who_has_it(database: Database, admin: 
         assert found(database, job(GUESTS)) == []
     finally:
         admin.execute(sql.SQL("REVOKE pg_read_all_stats FROM {}").format(sql.Identifier(WORKER)))
+
+
+def test_a_role_that_does_not_see_the_transactions_of_others_is_told_so(database: Database, admin: Admin) -> None:
+    def told() -> list[Finding]:
+        findings = inspect(job(GUESTS), database.worker_dsn, SystemClock())
+        return [finding for finding in findings if finding.code == "unseen-transactions"]
+
+    (finding,) = told()
+    assert (finding.severity, finding.object) == (Severity.NOTE, f"role {WORKER}")
+    admin.execute(finding.fix.encode())
+    try:
+        assert told() == []
+    finally:
+        admin.execute(finding.fix.replace("GRANT", "REVOKE").replace(" TO ", " FROM ").encode())
+
+
+def test_what_only_reading_rows_shows_is_found_beside_a_cascade(database: Database, admin: Admin) -> None:
+    admin.execute(
+        "CREATE TABLE public.notes (session uuid PRIMARY KEY REFERENCES user_activity.sessions ON DELETE CASCADE)"
+    )
+    admin.execute("DROP INDEX user_activity.ix_sessions_ended_at")
+    rows.allow_any_dates(admin)
+    rows.session(admin, None)
+
+    codes = {finding.code for finding in found(database)}
+
+    assert codes == {"undeclared-cascade", "no-claim-index", "no-expiry"}
+
+
+def test_a_slot_that_nobody_uses_is_found_since_it_keeps_wal(database: Database, admin: Admin) -> None:
+    admin.execute("SELECT pg_create_physical_replication_slot('forgotten', true)")
+    finding = only(found(database, job(GUESTS)), "idle-slot")
+    assert (finding.severity, finding.object) == (Severity.WARNING, "replication slot forgotten, not in use")
+
+    admin.execute(finding.fix.encode())
+
+    assert found(database, job(GUESTS)) == []
+
+
+def test_a_server_older_than_what_is_tested_is_found(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "OLDEST_SERVER", (database.server.version + 1) * 10_000)
+    finding = only(found(database, job(GUESTS)), "old-server")
+    assert (finding.severity, f"PostgreSQL {database.server.version}:" in finding.why) == (Severity.WARNING, True)
+
+
+@pytest.mark.parametrize("lag", [None, timedelta(seconds=5)])
+def test_a_role_that_cannot_see_replicas_is_found_where_a_run_is_to_wait_for_them(
+    database: Database, admin: Admin, lag: timedelta | None
+) -> None:
+    this = job(GUESTS, pace=Pace(replica_lag=lag))
+    if lag is None:
+        assert found(database, this) == []
+        return
+    finding = only(found(database, this), "unseen-replicas")
+    assert finding.severity is Severity.WARNING  # an error as soon as there is one
+    admin.execute(finding.fix.encode())
+    try:
+        assert found(database, this) == []
+    finally:
+        admin.execute(finding.fix.replace("GRANT", "REVOKE").replace(" TO ", " FROM ").encode())
+
+
+def test_clocks_that_are_apart_are_no_error_where_the_brake_is_overridden(database: Database) -> None:
+    this = job(GUESTS, safety=Safety(overridden=frozenset({Brake.CLOCKS_APART})))
+    finding = only(found(database, this, FastClock(timedelta(hours=1))), "clocks-apart")
+    assert finding.severity is Severity.WARNING
 
 
 def test_an_expiry_that_is_not_set_is_found(database: Database, admin: Admin) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
-from psycopg import Connection
+from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
+from tests.databases import WORKER
 from tests.support.command import Command
 from tests.support.planted import plant
 from tests.support.rows import EVENTS, FAVORITES, SESSIONS, VIEWS, ids
@@ -16,6 +18,15 @@ Admin = Connection[TupleRow]
 
 ACTIVITY, GUESTS = "activity-retention", "guest-favorites-cleanup"
 CASCADE = "CREATE TABLE public.notes (session uuid PRIMARY KEY REFERENCES user_activity.sessions ON DELETE CASCADE)"
+
+
+@pytest.fixture(autouse=True)
+def _sees_the_sessions_of_others(admin: Admin) -> Iterator[None]:
+    """Of which there are those of the tests; that a role does not see them is a note."""
+    role = sql.Identifier(WORKER)
+    admin.execute(sql.SQL("GRANT pg_read_all_stats TO {}").format(role))
+    yield
+    admin.execute(sql.SQL("REVOKE pg_read_all_stats FROM {}").format(role))
 
 
 def test_a_database_as_it_should_be_is_said_to_be_so_and_nothing_of_it_is_touched(

@@ -83,10 +83,11 @@ def test_a_plan_is_made_by_a_role_that_can_only_read_and_leaves_every_byte_as_it
             assert one(admin, f"SELECT {able}", WORKER, str(table)) is False
     before, counters, objects = every_row(admin), table_counters(admin), one(admin, "SELECT count(*) FROM pg_class")
 
-    planned = command("plan", job)
+    planned = command("plan", job, "--explain")
 
     assert planned.code == 0
     assert planned.stderr == ""
+    assert "not shown, since the role lacks a privilege that a run needs" in planned.stdout
     assert every_row(admin) == before
     after = table_counters(admin)
     assert {table: counts.written for table, counts in after.items()} == {
@@ -335,3 +336,18 @@ def test_an_instant_that_cannot_be_meant_is_a_line_and_exit_2(alone: Command, wr
     assert ended.code == 2
     (problem,) = ended.problems
     assert why in problem
+
+
+@BOTH
+def test_explained_each_statement_has_its_plan_and_a_verdict_in_words(command: Command, admin: Admin, job: str) -> None:
+    plant(admin)
+
+    plain, explained = command("plan", job), command("plan", job, "--explain")
+
+    assert (explained.code, explained.stderr) == (0, "")
+    rest = explained.stdout.partition("how PostgreSQL would execute a batch")[2]
+    assert rest.count("\n-- ") >= 3
+    assert "--   good: starts where the batch before ended" in rest
+    assert "Index Cond: " in rest
+    assert "BAD" not in rest
+    assert "how PostgreSQL" not in plain.stdout

@@ -21,7 +21,7 @@ from tests.support import planted, rows
 from tests.support.command import CONSOLE_LINE, RESULT_KEYS, Command, Ended
 from tests.support.gates import Gate, one
 from tests.support.planted import expired, left, old_favorites, old_sessions, plant
-from tests.support.rows import EVENTS, FAVORITES, SESSIONS, VIEWS
+from tests.support.rows import EVENTS, FAVORITES, SESSIONS, VIEWS, ids
 from tests.support.triggers import drop, on_delete
 
 Admin = Connection[TupleRow]
@@ -463,3 +463,20 @@ def test_a_job_that_the_settings_file_of_the_environment_switches_off_is_not_run
     assert rows.ids(admin, FAVORITES) == set(favorites)
     assert command("run", GUESTS, "--set", "Favorites:GuestRetention:Enabled=true", "--config", str(file)).code == 0
     assert rows.ids(admin, FAVORITES) == set()
+
+
+def test_a_brake_refuses_with_exit_3_and_the_override_that_it_names_lets_the_run_go_on_and_is_logged(
+    command: Command, admin: Admin
+) -> None:
+    old = set(old_favorites(admin, 3))
+    limit = {"Favorites__GuestRetention__MaxExpiredRows": "2"}
+
+    refused = command("run", GUESTS, "--json", **limit)
+
+    assert (refused.code, refused.result["outcome"], ids(admin, FAVORITES)) == (3, "refused", old)
+    named = refused.result["error"]["message"].rpartition(" set ")[2]
+    assert named == "Safety:Override=max-expired-rows"
+    went_on = command("run", GUESTS, "--json", "--log-format", "json", "--set", named, **limit)
+    assert (went_on.code, went_on.result["outcome"], ids(admin, FAVORITES)) == (0, "completed", set())
+    (said,) = [line for line in went_on.log if line["event"] == "brake overridden"]
+    assert (said["level"], said["brake"]) == ("warning", "max-expired-rows")

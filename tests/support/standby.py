@@ -13,20 +13,26 @@ from tests.support.gates import until
 class Standby(ThrowawayServer):
     """A running replica; it has the primary's data, roles and passwords."""
 
-    def __init__(self, primary: ThrowawayServer, name: str) -> None:
-        super().__init__(find_binaries(primary.version), {"hot_standby": "on", "cluster_name": name})
+    def __init__(self, primary: ThrowawayServer, name: str, *, feedback: bool = False) -> None:
+        settings = {
+            "hot_standby": "on",
+            "hot_standby_feedback": "on" if feedback else "off",
+            "cluster_name": name,
+            "max_prepared_transactions": "2",  # at least as many as the primary's
+        }
+        super().__init__(find_binaries(primary.version), settings)
         self.password = primary.password
         self.name = name
         self._primary = primary
 
     @classmethod
-    def of(cls, primary: ThrowawayServer, name: str) -> Standby:
-        """A replica that streams by now."""
+    def of(cls, primary: ThrowawayServer, name: str, *, feedback: bool = False) -> Standby:
+        """A replica that streams by now; with `feedback` it tells the primary which rows its readers still see."""
         with psycopg.connect(primary.dsn(), autocommit=True) as connection:
             # Without a slot a replica that is paused loses its place when the next one makes a checkpoint.
             connection.execute("ALTER SYSTEM SET wal_keep_size = '128MB'")
             connection.execute("SELECT pg_reload_conf()")
-        standby = cls(primary, name)
+        standby = cls(primary, name, feedback=feedback)
         try:
             standby._copy()
             standby._start_on_a_free_port()

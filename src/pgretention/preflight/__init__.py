@@ -6,11 +6,11 @@ Severity follows the damage. An error stops a job: rows would be lost that no po
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import replace
 
 from pgretention import backlog, catalog, db, plan
 from pgretention.clock import Clock
-from pgretention.errors import Fault, FaultKind, Refusal
+from pgretention.errors import Fault, FaultKind
 from pgretention.job import Job
 from pgretention.preflight import server, tables
 from pgretention.preflight.finding import Finding, Severity, sorted_findings
@@ -24,19 +24,20 @@ def inspect(
     dsn: str,
     clock: Clock,
     *,
-    older_than: timedelta = server.OLD,
+    older_than: server.Old = server.OLD,
     given_up: Callable[[], Fault | None] = lambda: None,
 ) -> tuple[Finding, ...]:
     """Everything that a run of the job would meet on this database, the worst first; deletes nothing. Raises Fault.
 
-    `older_than` is how old a transaction has to be to count as one that keeps dead rows. `given_up` is asked while
+    `older_than` is how old something has to be to count as what keeps dead rows. `given_up` is asked while
     there is no connection yet, and what it gives is raised.
     """
     policy = job.policy
     with connect(dsn, f"pgretention/{job.name}/check", given_up=given_up) as session:
         with db.looking(session, backlog.MEASURING) as connection:
             found = [*server.pooler(session, policy), *server.clocks_and_settings(connection, clock, job.safety)]
-            found += [*server.horizon(connection, older_than), *server.replicas(connection, job.pace)]
+            found += [*server.horizon(connection, older_than), *server.unseen(connection)]
+            found += server.replicas(connection, job.pace)
             read = catalog.read(connection, policy.tables)
             misfits = list(tables.misfits(policy, read))
             found += misfits
@@ -44,7 +45,7 @@ def inspect(
                 met = tables.references(connection, policy)
                 found += [*tables.undeclared(policy, met), *tables.unindexed(met), *tables.triggers(connection, policy)]
                 found += server.privileges(connection, policy)
-        if not any(finding.severity is Severity.ERROR and finding.code != "unindexed-reference" for finding in found):
+        if not any(finding.code in {"refused", "missing-privilege"} for finding in found):
             found += _by_reading_rows(session, job)
     return sorted_findings(found)
 
@@ -54,10 +55,10 @@ def _by_reading_rows(session: Session, job: Job) -> list[Finding]:
     policy = job.policy
     found: list[Finding] = []
     with db.looking(session, backlog.MEASURING) as connection:
-        try:
-            statements = plan.build(policy, catalog.read(connection, policy.tables))
-        except Refusal:
-            return found
+        read = catalog.read(connection, policy.tables)
+        # A cascade, which is found already, would refuse the plan; the claim is the same with it.
+        keys = tuple(key for key in read.foreign_keys if key.on_delete != "CASCADE")
+        statements = plan.build(policy, replace(read, foreign_keys=keys))
         found += tables.unclaimable(connection, statements, tables.size_of(connection, policy.root))
     try:
         with db.looking(session, backlog.MEASURING) as connection:

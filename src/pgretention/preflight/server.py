@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import cast
 
@@ -20,8 +21,26 @@ OLDEST_SERVER = 150000
 
 CLOCKS_NOTED = timedelta(seconds=30)
 
-OLD = timedelta(minutes=5)
-"""A transaction that is older keeps dead rows for longer than a run needs them gone."""
+
+@dataclass(frozen=True, slots=True)
+class Old:
+    """What is older keeps dead rows for longer than a run needs them gone: by time, or where there is none by how many
+    transactions have begun since.
+    """
+
+    time: timedelta = timedelta(minutes=5)
+    transactions: int = 100_000
+
+
+OLD = Old()
+
+_KEPT = {
+    "rows": (
+        "old-snapshot",
+        "keeps vacuum from removing what a run deletes: tables and indexes do not get smaller, and reads get slower",
+    ),
+    "WAL": ("idle-slot", "keeps the WAL that a run writes, until the disk is full"),
+}
 
 _OID = """(SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             WHERE format('"%%s"."%%s"', replace(n.nspname, '"', '""'), replace(c.relname, '"', '""')) = %s)"""
@@ -69,8 +88,9 @@ def privileges(connection: Connection, policy: Policy) -> Iterator[Finding]:
     role, superuser, owned = cast("tuple[str, bool, list[str]]", row)
     for grant in schema.grants([policy], role).splitlines():
         found = _GRANT.match(grant)
-        if found and not _holds(connection, found):
-            why = f"the role {role} lacks a privilege that a run needs: {found['what']}"
+        missing = _missing(connection, found) if found else []
+        if found and missing:
+            why = f"the role {role} lacks what a run needs: {', '.join(missing)}"
             yield Finding(Severity.ERROR, "missing-privilege", found["where"].replace('"', ""), why, grant)
     if superuser or owned:
         may = "is a superuser" if superuser else f"owns or may truncate {', '.join(owned)}"
@@ -79,24 +99,51 @@ def privileges(connection: Connection, policy: Policy) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, "too-many-privileges", f"role {role}", why, fix)
 
 
-def _holds(connection: Connection, grant: re.Match[str]) -> bool:
-    asked: list[tuple[str, tuple[str, ...]]] = []
+def _missing(connection: Connection, grant: re.Match[str]) -> list[str]:
+    """Of what a grant gives, the privileges that the role does not have."""
+    asked: list[tuple[str, str, tuple[str, ...]]] = []
     if grant["schema"]:
-        asked.append(("has_schema_privilege(%s, %s)", (_bare(grant["where"]), "USAGE")))
+        asked.append(("USAGE", "has_schema_privilege(%s, %s)", (_bare(grant["where"]), "USAGE")))
     else:
         for privilege, columns in re.findall(r"(\w+)(?: \(([^)]*)\))?", grant["what"]):
             if not columns:
-                asked.append((f"has_table_privilege({_OID}, %s)", (grant["where"], privilege)))
+                asked.append((privilege, f"has_table_privilege({_OID}, %s)", (grant["where"], privilege)))
                 continue
             asked += [
-                (f"has_column_privilege({_OID}, %s, %s)", (grant["where"], _bare(column), privilege))
+                (
+                    f"{privilege} ({column})",
+                    f"has_column_privilege({_OID}, %s, %s)",
+                    (grant["where"], _bare(column), privilege),
+                )
                 for column in columns.split(", ")
             ]
-    return all(connection.execute(f"SELECT {call}".encode(), binds).fetchone() == (True,) for call, binds in asked)
+    return [
+        name
+        for name, call, binds in asked
+        if connection.execute(f"SELECT {call}".encode(), binds).fetchone() != (True,)
+    ]
 
 
 def _bare(identifier: str) -> str:
     return identifier.strip('"').replace('""', '"')
+
+
+def unseen(connection: Connection) -> Iterator[Finding]:
+    """Whether the role sees who has an old transaction."""
+    row = connection.execute(
+        "SELECT current_user::text, pg_has_role('pg_read_all_stats', 'USAGE'), count(*) FILTER (WHERE state IS NULL)"
+        " FROM pg_stat_activity WHERE usename IS DISTINCT FROM current_user AND datname IS NOT NULL"
+    ).fetchone()
+    role, sees, others = cast("tuple[str, bool, int]", row)
+    if others and not sees:
+        why = f"does not see how old the transactions of {others} sessions of other roles are: an old one keeps rows"
+        yield Finding(
+            Severity.NOTE,
+            "unseen-transactions",
+            f"role {role}",
+            why,
+            f"GRANT pg_read_all_stats TO {quoted_name(role)};",
+        )
 
 
 def replicas(connection: Connection, pace: Pace) -> Iterator[Finding]:
@@ -113,11 +160,9 @@ def replicas(connection: Connection, pace: Pace) -> Iterator[Finding]:
         yield Finding(severity, "unseen-replicas", f"role {role}", why, f"GRANT pg_monitor TO {quoted_name(role)};")
 
 
-def horizon(connection: Connection, older_than: timedelta = OLD) -> Iterator[Finding]:
-    """Who keeps what a run deletes from being removed by vacuum."""
-    binds = {"older_than": older_than.total_seconds()}
-    for what, who, fix in connection.execute(statement("horizon"), binds):
-        why = (
-            "keeps vacuum from removing what a run deletes: tables and indexes do not get smaller, and reads get slower"
-        )
-        yield Finding(Severity.WARNING, "old-snapshot", f"{what} {who}", why, str(fix))
+def horizon(connection: Connection, old: Old) -> Iterator[Finding]:
+    """Who keeps what a run deletes from being removed by vacuum, and the WAL it writes from being recycled."""
+    binds = {"older_than": old.time.total_seconds(), "transactions": old.transactions}
+    for kept, who, fix in connection.execute(statement("horizon"), binds):
+        code, why = _KEPT[str(kept)]
+        yield Finding(Severity.WARNING, code, str(who), why, str(fix))

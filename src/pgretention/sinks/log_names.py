@@ -50,7 +50,7 @@ def _same(*fields: str) -> dict[str, str]:
 
 FINDINGS: Final = {
     severity: Line("finding", level, _same("severity", "code", "object", "why", "fix"))
-    for severity, level in (("error", ERROR), ("warning", WARNING), ("note", INFO))
+    for severity, level in (("error", ERROR), ("warning", WARNING), ("note", DEBUG))
 }
 """What the check at the start of a worker found, by severity."""
 
