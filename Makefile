@@ -60,7 +60,7 @@ bench-quick: $(VENV)/.bench ## the same with few rows and one round (a minute or
 
 lock: venv ## write requirements/*.txt anew from pyproject.toml (UPGRADE=--upgrade: newest versions)
 	$(COMPILE) pyproject.toml --output-file requirements/runtime.txt
-	$(COMPILE) pyproject.toml --extra demo --group dev --group build \
+	$(COMPILE) pyproject.toml --extra demo --extra otel --group dev --group build \
 		--constraint requirements/runtime.txt --output-file $(LOCK)
 	$(COMPILE) --group bench --constraint $(LOCK) --output-file $(BENCH_LOCK)
 

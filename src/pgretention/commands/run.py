@@ -12,7 +12,7 @@ import click
 from pgretention import app
 from pgretention.clock import SystemClock
 from pgretention.commands import codes
-from pgretention.commands.environment import settings_in_force
+from pgretention.commands.environment import settings_in_force, traced_as_told
 from pgretention.commands.options import Options, common_options
 from pgretention.errors import ConfigurationError, FaultKind
 from pgretention.report import Outcome, RunReport
@@ -45,8 +45,11 @@ def command(options: Options, *, job: str, as_json: bool) -> None:
         level = options.log_level or ("warning" if bar.stream.isatty() else "info")
         log = logs.configure(options.log_format or "console", level, bar.stream)
         told, grace = partial(logs.say, INFO), settings.shutdown_timeout
-        with on_signals(stop, grace=grace, clock=SystemClock(), told=told):
-            report = app.run(assignment, sinks=[log, bar], stop=stop)
+        with (
+            on_signals(stop, grace=grace, clock=SystemClock(), told=told),
+            traced_as_told(continued=True) as traced,
+        ):
+            report = app.run(assignment, sinks=[log, bar, *traced], stop=stop)
     if as_json:
         _show_json(report)
     else:

@@ -8,7 +8,7 @@ import click
 
 from pgretention import app, service
 from pgretention.clock import SystemClock
-from pgretention.commands.environment import settings_in_force
+from pgretention.commands.environment import settings_in_force, traced_as_told
 from pgretention.commands.options import Options, common_options
 from pgretention.sinks import logs
 from pgretention.sinks.log_names import INFO
@@ -31,5 +31,8 @@ def command(options: Options, *, jobs: tuple[str, ...]) -> None:
     chosen = app.choose(app.assign(settings), jobs)
     log = logs.configure(options.log_format or "console", options.log_level or "info")
     stop, grace = Stop(), settings.shutdown_timeout
-    with on_signals(stop, grace=grace, clock=SystemClock(), told=partial(logs.say, INFO)):
-        service.work(chosen, settings, sinks=[log], stop=stop)
+    with (
+        on_signals(stop, grace=grace, clock=SystemClock(), told=partial(logs.say, INFO)),
+        traced_as_told(continued=False) as traced,
+    ):
+        service.work(chosen, settings, sinks=[log, *traced], stop=stop)
