@@ -16,14 +16,17 @@ from pgretention.demo.binaries import Binaries, available, find_binaries
 from pgretention.demo.server import ThrowawayServer
 from pgretention.errors import ThrowawayServerError
 from tests.databases import Database, fresh_database, make_template
-from tests.support import pgbouncer
+from tests.support import pgbouncer, prometheus
 
 INSTALLED = available()
 
 settings.register_profile("untimed", deadline=None)  # how long a test takes says nothing on a busy machine
 settings.load_profile("untimed")
 
-collect_ignore = [] if pgbouncer.installed() else ["db/test_pgbouncer.py"]
+collect_ignore = [
+    *([] if pgbouncer.installed() else ["db/test_pgbouncer.py"]),
+    *([] if prometheus.installed() else ["ops/test_prometheus.py"]),
+]
 
 
 def pytest_configure() -> None:
@@ -34,7 +37,11 @@ def pytest_configure() -> None:
 
 
 def pytest_report_header() -> list[str]:
-    return [f"servers: {', '.join(map(str, INSTALLED))}", f"poolers: {pgbouncer.described()}"]
+    return [
+        f"servers: {', '.join(map(str, INSTALLED))}",
+        f"poolers: {pgbouncer.described()}",
+        f"prometheus: {prometheus.described()}",
+    ]
 
 
 @pytest.fixture(params=INSTALLED, ids=lambda binaries: f"pg{binaries.version}")

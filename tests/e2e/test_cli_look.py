@@ -58,6 +58,7 @@ DEFAULTS = {
     **off_by_default("Favorites:GuestRetention"),
     "Safety:Override": "off",
     "Http:Listen": "127.0.0.1:9477",
+    "Metrics:Pushgateway": "off",
     "Host:ShutdownTimeout": "00:00:25",
     "Host:MisfireGrace": "01:00:00",
 }

@@ -54,6 +54,7 @@ VALID = {
     "Favorites:GuestRetention:MinimumRetention": "30d",
     "Safety:Override": "cutoff-jump, clocks-apart",
     "Http:Listen": "[::1]:8000",
+    "Metrics:Pushgateway": "http://gateway:9091",
     "Host:ShutdownTimeout": "40s",
     "Host:MisfireGrace": "PT2H",
 }
@@ -102,6 +103,7 @@ def test_the_defaults_are_those_of_the_specifications() -> None:
             safety=Safety(),
         ),
         http_listen=HostPort("127.0.0.1", 9477),
+        pushgateway=None,
         shutdown_timeout=timedelta(seconds=25),
         misfire_grace=timedelta(hours=1),
     )
@@ -142,6 +144,7 @@ def test_every_setting_reaches_its_field() -> None:
         safety=Safety(7, 0.005, timedelta(days=30), frozenset({Brake.CLOCKS_APART, Brake.CUTOFF_JUMP})),
     )
     assert loaded.http_listen == HostPort("::1", 8000)
+    assert loaded.pushgateway == "http://gateway:9091"
     assert (loaded.shutdown_timeout, loaded.misfire_grace) == (timedelta(seconds=40), timedelta(hours=2))
 
 
@@ -213,6 +216,13 @@ def test_what_holds_runs_back_is_read_strictly(setting: str, value: str, why: st
     (line,) = problems(f"ActivityRetention:{setting}={value}")
     assert line.startswith(f"ActivityRetention:{setting} (--set): ")
     assert why in line
+
+
+@pytest.mark.parametrize("value", ["gateway:9091", "http://u:geheim@gateway:9091", "ftp://gateway", "http://", "true"])
+def test_a_pushgateway_is_an_address_without_secrets(value: str) -> None:
+    (line,) = problems(f"Metrics:Pushgateway={value}")
+    assert line.startswith("Metrics:Pushgateway (--set): ")
+    assert "geheim" not in line
 
 
 @pytest.mark.parametrize(

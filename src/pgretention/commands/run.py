@@ -16,7 +16,7 @@ from pgretention.commands.environment import settings_in_force, traced_as_told
 from pgretention.commands.options import Options, common_options
 from pgretention.errors import ConfigurationError, FaultKind
 from pgretention.report import Outcome, RunReport
-from pgretention.sinks import logs, progress, summary
+from pgretention.sinks import logs, progress, push, summary
 from pgretention.sinks.log_names import INFO
 from pgretention.stop import Stop, on_signals
 
@@ -48,8 +48,9 @@ def command(options: Options, *, job: str, as_json: bool) -> None:
         with (
             on_signals(stop, grace=grace, clock=SystemClock(), told=told),
             traced_as_told(continued=True) as traced,
+            push.pushed(settings.pushgateway, assignment.job, SystemClock()) as pushed,
         ):
-            report = app.run(assignment, sinks=[log, bar, *traced], stop=stop)
+            report = app.run(assignment, sinks=[log, bar, *traced, *pushed], stop=stop)
     if as_json:
         _show_json(report)
     else:

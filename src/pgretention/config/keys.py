@@ -24,6 +24,7 @@ from pgretention.config.values import (
     size,
     some_of,
     unless_off,
+    web_address,
     whole,
     zone,
 )
@@ -258,6 +259,14 @@ HTTP_LISTEN: Final[Key[HostPort | None]] = Key(
     "host:port with a port from 1 to 65535, or off",
     "Where the worker serves /metrics and the probes. With off nobody looks at the databases between runs.",
 )
+PUSHGATEWAY: Final = _unless_off(
+    "Metrics:Pushgateway",
+    web_address,
+    str,
+    "an address such as http://pushgateway:9091",
+    "Where `run` pushes its metrics when it is over, grouped by the name of the job; a gateway that is away changes "
+    "nothing. A worker is scraped instead.",
+)
 
 SHUTDOWN_TIMEOUT: Final = _duration(
     "Host:ShutdownTimeout",
@@ -305,6 +314,7 @@ KEYS: Final[tuple[Key[Any], ...]] = (
     *_keys(GUEST_SAFETY),
     OVERRIDE,
     HTTP_LISTEN,
+    PUSHGATEWAY,
     SHUTDOWN_TIMEOUT,
     MISFIRE_GRACE,
 )

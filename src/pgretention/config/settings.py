@@ -33,6 +33,7 @@ from pgretention.config.keys import (
     KEYS,
     MISFIRE_GRACE,
     OVERRIDE,
+    PUSHGATEWAY,
     SHUTDOWN_TIMEOUT,
     USER_ACTIVITY,
     Key,
@@ -101,6 +102,7 @@ class Settings:
     activity_retention: ActivityRetentionSettings
     guest_favorites: GuestFavoritesSettings
     http_listen: HostPort | None
+    pushgateway: str | None
     shutdown_timeout: timedelta
     misfire_grace: timedelta
     values: tuple[EffectiveValue, ...] = field(default=(), repr=False, compare=False)
@@ -181,6 +183,7 @@ def _settings(found: Mapping[str, _Found]) -> Settings:
             safety=safety(GUEST_SAFETY),
         ),
         http_listen=value(HTTP_LISTEN),
+        pushgateway=value(PUSHGATEWAY),
         shutdown_timeout=value(SHUTDOWN_TIMEOUT),
         misfire_grace=value(MISFIRE_GRACE),
         values=tuple(effective(key) for key in KEYS),

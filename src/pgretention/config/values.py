@@ -30,6 +30,7 @@ _SIZE: Final = re.compile("([1-9][0-9]{0,5})(kB|MB|GB)")
 _UNITS: Final = {"kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 _PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,4})?)%")
 _OFF: Final = "off"
+_URL: Final = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]+(/[A-Za-z0-9._~/-]*)?")
 _LABEL: Final = "[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?"
 _HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _PORT: Final = re.compile("[1-9][0-9]{0,4}")
@@ -205,6 +206,14 @@ def some_of(allowed: Iterable[str]) -> Callable[[object], frozenset[str]]:
         return frozenset(word.strip() for word in words)
 
     return read
+
+
+def web_address(raw: object) -> str:
+    """An http or https URL without a user, a query or a fragment."""
+    written = text(raw)
+    if not _URL.fullmatch(written):
+        raise refused(f"{quoted(written)} is no http:// or https:// address without a user")
+    return written
 
 
 def cron(raw: object) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 from prometheus_client import (
     CollectorRegistry,
@@ -15,6 +16,7 @@ from prometheus_client import (
     Histogram,
     disable_created_metrics,
     generate_latest,
+    push_to_gateway,
 )
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 
@@ -23,6 +25,9 @@ from pgretention.job import Job
 from pgretention.report import Fact, RunFinished, RunReport
 from pgretention.sinks.measures import LABELS, Left, Measure, Measured, drain_eta, measured, parts, succeeded
 from pgretention.sinks.metric_names import COMMON, OWN, Kind, Metric
+
+PUSHING: Final = 3.0
+"""Seconds that a Pushgateway may take to connect, and to answer."""
 
 Move = Callable[[float], None]
 _Moves = defaultdict[tuple[str, Measure, str], list[Move]]
@@ -65,6 +70,13 @@ class Metrics:
         except (TypeError, ValueError):  # a version that is no number
             encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
         return encode(self._registry), content_type
+
+    def push(self, address: str, group: str) -> None:
+        """Put all metrics into a Pushgateway, in place of what the group had there; raises OSError where it is away.
+
+        The gateway gives every metric the label `job` with the name of the group.
+        """
+        push_to_gateway(address, group, self._registry, timeout=PUSHING)
 
     def _move(self, job: str, moved: Measured) -> None:
         for move in self._moves.get((job, moved.measure, moved.part), ()):
