@@ -11,8 +11,10 @@ import pytest
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
+from ops.grafana.generate import dashboards
 from pgretention.demo.server import free_port
 from pgretention.sinks.metric_names import COMMON, OWN, Kind
+from tests.ops.test_dashboards import queries
 from tests.support.collector import silent_collector
 from tests.support.command import Command
 from tests.support.gates import until
@@ -58,7 +60,7 @@ def scraped(command: Command) -> Iterator[Prometheus]:
     worker.until_said("completed", job=ACTIVITY)
     worker.until_said("job completed", job=GUESTS)
     with prometheus(address) as server:
-        until(lambda: server.query("pgretention_runs_total") != [])
+        until(lambda: server.query("increase(pgretention_runs_total[1d])") != [])  # which takes two scrapes
         yield server
     assert worker.end().code == 0
 
@@ -80,6 +82,9 @@ def test_every_metric_arrives_with_its_job_and_every_alert_is_silent_after_a_goo
         assert server.query("favorites_guest_cleanup_deleted_total")[0][1] == 3
         for rule in alerts():
             assert server.query(rule["expr"]) == [], rule["alert"]
+        for made in dashboards().values():
+            for asked in queries(made):
+                assert server.query(asked.replace("$job", GUESTS)), asked
         assert server.query('ALERTS{alertstate="firing"}') == []
 
 
