@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -11,8 +11,8 @@ from difflib import get_close_matches
 from pgretention import engine, preflight, preview, rehearsal, shape
 from pgretention.clock import SystemClock
 from pgretention.config import ConnectionString, Settings, load
-from pgretention.course import Previous
-from pgretention.errors import ConfigurationError, Fault, FaultKind
+from pgretention.course import NO_CONDITIONS, Conditions
+from pgretention.errors import ConfigurationError, FaultKind
 from pgretention.job import Job, Limits, Retries
 from pgretention.jobs import activity_retention, guest_favorites_cleanup
 from pgretention.preflight import Finding
@@ -118,8 +118,8 @@ def _switched_off(assignment: Assignment) -> str:
     return f"{assignment.job.name} is switched off; set {assignment.switch} to true to run it"
 
 
-def run_once(assignment: Assignment, observe: Sink, stop: Stop, previous: Previous | None = None) -> RunReport:
-    """Run a job once; every fact of it goes to `observe`. `previous` is the last run of it in this process."""
+def run_once(assignment: Assignment, observe: Sink, stop: Stop, conditions: Conditions = NO_CONDITIONS) -> RunReport:
+    """Run a job once; every fact of it goes to `observe`."""
     return engine.run(
         assignment.job,
         assignment.dsn,
@@ -127,7 +127,7 @@ def run_once(assignment: Assignment, observe: Sink, stop: Stop, previous: Previo
         observe=observe,
         stop=stop,
         clock=SystemClock(),
-        previous=previous,
+        conditions=conditions,
     )
 
 
@@ -141,9 +141,9 @@ def look(assignment: Assignment, as_of: datetime | None = None) -> Preview:
     return preview.look(assignment.job, assignment.dsn, as_of)
 
 
-def inspect(assignment: Assignment, given_up: Callable[[], Fault | None] = lambda: None) -> tuple[Finding, ...]:
-    """What would go wrong in a run of the job, the worst first; deletes nothing. Raises Fault, `given_up`'s too."""
-    return preflight.inspect(assignment.job, assignment.dsn, SystemClock(), given_up=given_up)
+def inspect(assignment: Assignment) -> tuple[Finding, ...]:
+    """What would go wrong in a run of the job, the worst first; deletes nothing. Raises Fault."""
+    return preflight.inspect(assignment.job, assignment.dsn, SystemClock())
 
 
 def explain(assignment: Assignment, cutoff: datetime) -> tuple[Shape, ...]:

@@ -113,7 +113,7 @@ def claim_and_delete(
             db.tighten(session, time(rows))  # less time is left by now, and a trigger may have set what it likes
             connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
     except Fault as fault:
-        raise RolledBack(_plainly(fault, target), claim) from None
+        raise RolledBack(plainly(fault, target), claim) from None
     return Batch(claim, {str(table): count for table, count in zip(policy.tables, counts, strict=True)})
 
 
@@ -138,7 +138,7 @@ def _prove_deleted(deleted: int, claimed: int) -> None:
         raise Fault(FaultKind.CLAIM_MISMATCH, f"{claimed} rows claimed but {deleted} deleted; {LOOK_FOR}")
 
 
-def _plainly(fault: Fault, target: Target) -> Fault:
+def plainly(fault: Fault, target: Target) -> Fault:
     """A declared foreign key that refuses means that children were not deleted although they were told to go."""
     if fault.kind is FaultKind.FOREIGN_KEY and (fault.table, fault.constraint) in target.statements.declared:
         words = f"rows of {fault.table} are still there after their deletion; {LOOK_FOR}"

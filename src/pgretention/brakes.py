@@ -21,7 +21,6 @@ from pgretention.clock import Clock
 from pgretention.course import Course
 from pgretention.errors import Fault, FaultKind, Refusal
 from pgretention.job import Brake
-from pgretention.policy import Policy
 from pgretention.report import BrakeOverridden
 from pgretention.session import Session
 
@@ -30,6 +29,10 @@ CLOCKS_APART = timedelta(minutes=5)
 
 JUMP = timedelta(days=1)
 """How much later than the last run's a cutoff may be, beyond the time that has passed."""
+
+
+_ROUNDING = 1e-9
+"""So that 29 of 100 rows are a share of 0.29, which no float is exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,9 @@ def _by_the_clocks(run: Course, target: Target, apart: timedelta) -> Iterator[_H
             f"the clocks of this host and of the server are {_rounded(apart)} apart, and one of them is wrong: "
             "put it right (timedatectl)",
         )
-    if run.previous is not None:
-        jump = target.cutoff - run.previous.cutoff - run.previous.ago
+    previous = run.conditions.previous
+    if previous is not None:
+        jump = target.cutoff - previous.cutoff - previous.ago
         if jump > JUMP:
             yield _Held(
                 Brake.CUTOFF_JUMP,
@@ -91,25 +95,28 @@ def _by_retention(run: Course) -> Iterator[_Held]:
 
 def _by_rows(run: Course, session: Session, target: Target) -> Iterator[_Held]:
     safety = run.job.safety
-    if safety.expired_rows is not None and _more_than(safety.expired_rows, run, session, target):
-        yield _Held(
-            Brake.EXPIRED_ROWS,
-            f"more than {safety.expired_rows:,} rows are expired, which is MaxExpiredRows: "
-            f"see with `pgretention plan {run.job.name}` which ones",
-        )
+    if safety.expired_rows is not None:
+        why = f"more than {safety.expired_rows:,} rows are expired, which is MaxExpiredRows"
+        yield from _counted(Brake.EXPIRED_ROWS, safety.expired_rows, why, run, session, target)
     if safety.expired_share is not None:
-        rows = _size(session, run.job.policy, target.cutoff)
-        if _more_than(floor(rows * safety.expired_share), run, session, target):
-            yield _Held(
-                Brake.EXPIRED_SHARE,
-                f"more than {safety.expired_share:.6%}".rstrip("0%").rstrip(".")
-                + f"% of about {rows:,} rows are expired, which is MaxExpiredShare: "
-                f"see with `pgretention plan {run.job.name}` which ones",
-            )
+        rows = _size(run, session, target.cutoff)
+        limit = floor(rows * safety.expired_share + _ROUNDING)
+        why = (
+            f"more than {safety.expired_share * 100:.6g}% of about {rows:,} rows are expired, which is MaxExpiredShare"
+        )
+        yield from _counted(Brake.EXPIRED_SHARE, limit, why, run, session, target)
 
 
-def _more_than(limit: int, run: Course, session: Session, target: Target) -> bool:
-    """Whether more rows than that are expired; True as well where counting so far takes longer than a batch may."""
+def _counted(brake: Brake, limit: int, why: str, run: Course, session: Session, target: Target) -> Iterator[_Held]:
+    more = _more_than(limit, run, session, target)
+    if more is None:
+        why = f"whether more than {limit:,} rows are expired could not be counted in time"
+    if more is not False:
+        yield _Held(brake, f"{why}: see with `pgretention plan {run.job.name}`")
+
+
+def _more_than(limit: int, run: Course, session: Session, target: Target) -> bool | None:
+    """Whether more rows than that are expired; None where counting so far takes longer than a batch may."""
     first = sql.SQL("SELECT count(*) FROM ({} LIMIT {}) AS first").format(
         target.statements.expired, sql.Literal(limit + 1)
     )
@@ -119,15 +126,15 @@ def _more_than(limit: int, run: Course, session: Session, target: Target) -> boo
     except Fault as fault:
         if fault.kind is not FaultKind.STATEMENT_TIMEOUT or run.stop.requested:
             raise
-        return True
+        return None
     return cast("tuple[int]", row)[0] > limit
 
 
-def _size(session: Session, policy: Policy, cutoff: datetime) -> int:
+def _size(run: Course, session: Session, cutoff: datetime) -> int:
     """How many rows the root table has, estimated where counting takes too long."""
-    root = sql.Identifier(policy.root.schema, policy.root.name)
-    rows, _ = backlog.count(session, sql.SQL("SELECT FROM ONLY {}").format(root), cutoff)
-    return rows
+    root = run.job.policy.root
+    rows = sql.SQL("SELECT FROM ONLY {}").format(sql.Identifier(root.schema, root.name))
+    return backlog.count(session, rows, cutoff, min(backlog.MEASURING, run.time_left() / 4))[0]
 
 
 def _rounded(length: timedelta) -> str:

@@ -26,7 +26,7 @@ COMMANDS: Final = {
     "demo": "Clean a throw-away PostgreSQL full of invented data.",
     "jobs": "List the jobs with their schedules and their next runs.",
     "plan": "Show what a run of JOB would do now.",
-    "rehearse": "Delete batches of JOB and roll each of them back, to see what they cost.",
+    "rehearse": "Delete batches of JOB as a run would, and roll each of them back.",
     "run": "Run JOB once, now.",
     "schema": "Print the reference tables of the domains as SQL.",
     "worker": "Stay up and run each job on its schedule.",

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from pgretention.batch import Batch, Target
 from pgretention.clock import Clock
 from pgretention.errors import Fault, FaultKind
 from pgretention.job import Job
-from pgretention.report import Backlog, BatchDone, Fact, Outcome, RowsKept, RunError, RunReport, Throttled
+from pgretention.report import Backlog, BatchDone, Fact, Outcome, RowsKept, RunError, RunReport, Throttle, Throttled
+from pgretention.session import Session
 from pgretention.stop import Stop
 from pgretention.window import Frontier, Window
 
@@ -30,6 +32,19 @@ class Previous:
 
     cutoff: datetime
     ago: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What has to be true before a run begins: `previous` is what its cutoff is compared with. `admit` is asked on the
+    run's connection and under its lock, and raises Refusal.
+    """
+
+    previous: Previous | None = None
+    admit: Callable[[Session], None] | None = None
+
+
+NO_CONDITIONS: Final = Conditions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +68,7 @@ class Course:
     stop: Stop
     clock: Clock
     deadline: float
-    previous: Previous | None = None
-    """The last run of the job in this process, if there was one."""
+    conditions: Conditions = NO_CONDITIONS
     frontier: Frontier = field(init=False)
     lanes: tuple[Lane, ...] = field(init=False)
     gathering: threading.Event = field(default_factory=threading.Event)
@@ -184,3 +198,5 @@ class Lane:
     attempts: int = 0
     took: timedelta = timedelta(0)
     """How long its last batch took."""
+    owed: dict[Throttle, timedelta] = field(default_factory=dict)
+    """What it has to wait for the sake of others before its next batch."""

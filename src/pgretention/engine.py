@@ -28,7 +28,7 @@ from functools import partial
 from pgretention import backlog, brakes, catalog, db, exclusive, plan, recovery
 from pgretention.batch import Barred, RolledBack, Target, claim_and_delete
 from pgretention.clock import Clock
-from pgretention.course import Course, Ending, Lane, Observe, Previous
+from pgretention.course import NO_CONDITIONS, Conditions, Course, Ending, Lane, Observe
 from pgretention.errors import Fault, FaultKind
 from pgretention.exclusive import Entry, entered
 from pgretention.job import Job
@@ -50,7 +50,7 @@ def run(
     observe: Observe,
     stop: Stop,
     clock: Clock,
-    previous: Previous | None = None,
+    conditions: Conditions = NO_CONDITIONS,
 ) -> RunReport:
     """Run the job once against the database at `dsn`, saying each fact to `observe` as it happens.
 
@@ -59,7 +59,7 @@ def run(
     """
     began = clock.monotonic()
     deadline = began + job.limits.max_run_duration.total_seconds()
-    this = Course(job, run_id, observe, stop, clock, deadline, previous)
+    this = Course(job, run_id, observe, stop, clock, deadline, conditions)
     try:
         ending = _sessions(this, dsn)
     except Exception as error:  # noqa: BLE001  a bug of ours must not lose the report of what is already deleted
@@ -117,6 +117,9 @@ def _elsewhere(run: Course, session: Session) -> Ending:
 def _begin(run: Course, session: Session) -> Target:
     """What the run deletes; raises Refusal where that would not be what the policy says, or where a brake holds."""
     policy, earliest = run.job.policy, run.clock.now()
+    if run.conditions.admit is not None:
+        run.conditions.admit(session)
+        earliest = run.clock.now()
     with db.looking(session, backlog.MEASURING) as connection:
         fingerprint = catalog.fingerprint(connection, policy.tables)
         statements = plan.build(policy, catalog.read(connection, policy.tables))
@@ -145,11 +148,12 @@ def _batches(target: Target, lane: Lane, session: Session, entry: Entry) -> Endi
     Raises RolledBack when the connection is lost, and Barred when the run may delete no longer.
     """
     run, window = lane.run, lane.window
-    governor = Governor(run, session)
+    governor = Governor(lane, session)
     while True:
         waited = None if _limit(lane) else governor.wait()
         if waited is not None:
             return waited
+        began = run.clock.monotonic()
         try:
             with window.claiming() as asking:
                 ending = _limit(lane)
@@ -167,6 +171,7 @@ def _batches(target: Target, lane: Lane, session: Session, entry: Entry) -> Endi
         except RolledBack as error:
             if error.fault.kind is FaultKind.CONNECTION:
                 raise
+            governor.after(timedelta(seconds=run.clock.monotonic() - began))
             ending = recovery.after_rollback(lane, error.fault, error.claim)
             if ending is not None:
                 return ending
@@ -176,7 +181,7 @@ def _batches(target: Target, lane: Lane, session: Session, entry: Entry) -> Endi
             run.add(batch, lane.took)
             with recovery.resizing(run, TooLong.BATCH_DURATION):
                 window.deleted(batch.claim, lane.took)
-            governor.committed(lane.took)
+            governor.after(lane.took)
         if not window.divided:
             lane.attempts = 0
 

@@ -15,7 +15,7 @@ from math import ceil
 from typing import Final, cast
 
 from pgretention import backlog, catalog, db, exclusive, plan, shape
-from pgretention.batch import LOOK_FOR, Target
+from pgretention.batch import LOOK_FOR, Target, plainly
 from pgretention.clock import Clock
 from pgretention.errors import Fault, FaultKind, Refusal
 from pgretention.exclusive import Entry, entered
@@ -155,7 +155,7 @@ class Rehearsal:
 def rehearse(job: Job, dsn: str, clock: Clock, *, batches: int) -> Rehearsal:
     """Delete so many batches, oldest first, and roll each of them back.
 
-    Raises Refusal where a run would be refused or another one is on, and Fault.
+    Raises Refusal where the tables are not what the policy says or another run is on, and Fault. Brakes hold runs only.
     """
     policy = job.policy
     with (
@@ -217,8 +217,11 @@ def _rehearse(
     except Fault as fault:
         if batch is None or fault.kind is not FaultKind.FOREIGN_KEY:
             raise
-        why = f"the foreign key {fault.constraint} of {fault.table} refuses it: a run would divide the batch"
-        return replace(batch, refused=why), cursor
+        told = plainly(fault, target)
+        if told.kind is not FaultKind.FOREIGN_KEY:
+            raise told from None
+        by = f"{told}: {told.constraint}" if told.constraint else str(told)
+        return replace(batch, refused=f"a run would divide it, since {by}"), cursor
     return batch, cursor
 
 

@@ -125,12 +125,12 @@ class BrakeOverridden:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaBehind:
-    """The run begins to wait for a replica, which has not replayed what is older than `limit`, but `lag` behind."""
+    """The run begins to wait for a replica, which is `lag` behind in replaying; None while it catches up at all."""
 
     job: str
     run_id: str
     replica: str
-    lag: timedelta
+    lag: timedelta | None
     limit: timedelta
 
 

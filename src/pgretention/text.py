@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from pgretention.config import EffectiveValue, format_duration
 from pgretention.job import LARGEST_BATCH, Job
 from pgretention.policy import Condition, Equals, IsNull, Policy
+from pgretention.sinks.summary import printable
 
 if TYPE_CHECKING:  # it is only looked at, and the module brings the database driver with it
     from pgretention.preflight import Finding
@@ -55,7 +56,7 @@ def findings_text(job: str, findings: Sequence[Finding]) -> str:
     for finding in findings:
         lines = [f"{finding.severity.value.upper()}  {finding.object}", f"  {finding.why}"]
         lines += [f"    {line}" for line in finding.fix.splitlines()]
-        blocks.append("\n".join(lines))
+        blocks.append("\n".join(printable(line) for line in lines))
     return "\n\n".join(blocks)
 
 

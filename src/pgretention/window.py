@@ -139,6 +139,7 @@ class Window:
         self._rest = 0
         self._part: int | None = None
         self._full = False
+        self._asked = 0
 
     @property
     def cursor(self) -> Cursor | None:
@@ -178,7 +179,8 @@ class Window:
                 self.claimed(claim)
                 turn.close()
 
-            yield Asking(self.size, self.cursor, claimed)
+            self._asked = self.size
+            yield Asking(self._asked, self.cursor, claimed)
 
     def claimed(self, claim: Claim | None) -> None:
         """So many rows are locked now, at most as many as were asked for."""
@@ -208,7 +210,7 @@ class Window:
     def too_slow(self, claim: Claim | None) -> bool:
         """A batch ran into its timeout: ask for half of it, or leave out, True, the one row that it was."""
         with self._frontier.turn:
-            rows = claim.rows if claim else self.size
+            rows = claim.rows if claim else self._asked or self.size  # another worker may have claimed meanwhile
             if rows == 1:
                 self._frontier.slow_rows += 1
                 return self._leave_out(claim)
@@ -254,7 +256,7 @@ class Window:
         """Ask for as many rows as fit into the duration that a batch has, of which this one `used` so much."""
         frontier = self._frontier
         if used > 1:
-            fitting = max(int(rows / used), rows // 4, 1)  # one stall, a checkpoint's say, is no measure
+            fitting = max(int(rows / used), frontier.fast // 4, 1)  # one stall, a checkpoint's say, is no measure
             frontier.fast, frontier.streak = min(frontier.fast, fitting), 0
         elif used <= _WELL_WITHIN:
             self._grow(_STEADY, max(frontier.fast // 4, 1))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
+from pgretention import backlog
 from pgretention.admission import Admission
 from pgretention.app import Assignment
-from pgretention.job import Brake, Job, Safety
-from pgretention.report import Fact, Outcome, RunFinished
+from pgretention.job import Brake, Job, Retries, Safety
+from pgretention.plan import Plan
+from pgretention.report import Backlog, Fact, Outcome, RunFinished
+from pgretention.session import Session
 from pgretention.stop import Stop
-from tests.databases import Database
+from tests.databases import WORKER, Database
 from tests.support.planted import old_favorites
 from tests.support.rows import FAVORITES, ids
 from tests.support.runs import GUESTS, job
@@ -96,6 +99,68 @@ def test_a_job_with_an_error_is_looked_at_again_whenever_it_is_due(database: Dat
     assert guests.run().deleted == {str(FAVORITES): 2}
     assert isinstance(facts[0], RunFinished)
     assert facts[0].report.outcome is Outcome.REFUSED
+
+
+def test_a_cutoff_that_no_brake_has_let_pass_is_not_believed(
+    database: Database, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guests = admission(database, Hours(3 * DAYS, 0, 0), [])
+    assert guests.run().outcome is Outcome.COMPLETED
+    old = set(old_favorites(admin, 2))
+
+    measure = backlog.measure
+
+    def lose_the_connection(session: Session, plan: Plan, cutoff: datetime, within: timedelta) -> Backlog:
+        admin.execute("SELECT pg_terminate_backend(%s)", [session.connection.info.backend_pid])
+        return measure(session, plan, cutoff, within)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backlog, "measure", lose_the_connection)
+        assert guests.run().outcome is Outcome.FAILED
+    assert guests.run().outcome is Outcome.REFUSED
+    assert ids(admin, FAVORITES) == old
+
+
+UNINDEXED = "CREATE TABLE public.n AS SELECT g AS n, NULL::uuid AS favorite FROM generate_series(1, 10001) g"
+
+
+def test_a_job_whose_check_cannot_take_place_does_not_run_unchecked(database: Database, admin: Admin) -> None:
+    old = set(old_favorites(admin, 2))
+    admin.execute(UNINDEXED)
+    admin.execute("ALTER TABLE public.n ADD FOREIGN KEY (favorite) REFERENCES favorites.favorites")
+    admin.execute("ANALYZE public.n")
+    this = replace(job(GUESTS), retries=Retries(3, timedelta(milliseconds=200)))
+    guests = admission(database, Hours(0), [], this)
+    guests.look()
+
+    with database.connect() as somebody, somebody.transaction():
+        somebody.execute("LOCK TABLE favorites.favorites IN ACCESS EXCLUSIVE MODE")
+        held = guests.run()
+    assert held.outcome in {Outcome.FAILED, Outcome.REFUSED}
+    assert guests.run().outcome is Outcome.REFUSED
+    assert ids(admin, FAVORITES) == old
+
+
+def test_a_job_whose_database_is_away_at_first_is_checked_by_the_run_that_reaches_it(
+    database: Database, admin: Admin
+) -> None:
+    old = set(old_favorites(admin, 2))
+    admin.execute("CREATE TABLE public.notes (id uuid PRIMARY KEY REFERENCES favorites.favorites ON DELETE CASCADE)")
+    facts: list[Fact] = []
+    this = replace(job(GUESTS), retries=Retries(1, timedelta(milliseconds=1)))
+    guests = admission(database, Hours(0), facts, this)
+    admin.execute(f"ALTER ROLE {WORKER} NOLOGIN".encode())
+    try:
+        guests.look()
+    finally:
+        admin.execute(f"ALTER ROLE {WORKER} LOGIN".encode())
+
+    refused = guests.run()
+
+    assert refused.outcome is Outcome.REFUSED
+    assert refused.error is not None
+    assert "public.notes (id)" in refused.error.message
+    assert ids(admin, FAVORITES) == old
 
 
 def test_what_comes_up_after_a_check_that_found_nothing_is_for_the_run_to_find(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from pgretention import brakes
-from pgretention.course import Previous
+from pgretention import brakes, db
+from pgretention.course import Conditions, Previous
 from pgretention.errors import FaultKind
 from pgretention.job import Brake, Job, Safety
 from pgretention.report import BatchDone, BrakeOverridden, Outcome, RunStarted
+from pgretention.session import Session
 from tests.databases import Database
 from tests.support.planted import left, old_favorites, old_sessions
 from tests.support.rows import FAVORITES, favorite, ids
@@ -23,6 +27,8 @@ from tests.support.wrong_clocks import FastClock
 Admin = Connection[TupleRow]
 
 MINUTES = timedelta(minutes=1)
+_LONGEST = timedelta(minutes=1)
+"""What a statement of a batch may take, and so counting for a brake."""
 DAY = timedelta(days=1)
 
 
@@ -84,11 +90,13 @@ def test_a_server_whose_clock_jumped_since_the_last_run_deletes_nothing(database
     cutoff = datetime.now(UTC) - YEAR
     jumped = Previous(cutoff - 3 * DAY, DAY)
 
-    refusal = refused(run(database, job(ACTIVITY), previous=jumped), Brake.CUTOFF_JUMP)
+    refusal = refused(run(database, job(ACTIVITY), conditions=Conditions(jumped)), Brake.CUTOFF_JUMP)
     assert "2 days later" in refusal
     assert left(admin) == old
 
-    overridden(run(database, without(job(ACTIVITY), Brake.CUTOFF_JUMP), previous=jumped), Brake.CUTOFF_JUMP)
+    overridden(
+        run(database, without(job(ACTIVITY), Brake.CUTOFF_JUMP), conditions=Conditions(jumped)), Brake.CUTOFF_JUMP
+    )
     assert left(admin) == set()
 
 
@@ -100,7 +108,7 @@ def test_a_cutoff_that_moved_on_with_the_time_or_by_a_little_more_is_no_reason(
     cutoff = datetime.now(UTC) - YEAR
 
     for ahead in timedelta(0), timedelta(hours=23), -30 * DAY:
-        this = run(database, job(GUESTS), previous=Previous(cutoff - since - ahead, since))
+        this = run(database, job(GUESTS), conditions=Conditions(Previous(cutoff - since - ahead, since)))
         assert this.report.outcome is Outcome.COMPLETED
 
 
@@ -139,6 +147,37 @@ def test_a_larger_share_of_the_table_than_may_be_is_a_reason_and_the_same_share_
     overridden(
         run(database, without(job(GUESTS, safety=Safety(expired_share=0.1)), Brake.EXPIRED_SHARE)), Brake.EXPIRED_SHARE
     )
+
+
+@pytest.mark.parametrize("share", [0.29, 0.07, 0.57])
+def test_a_share_is_that_of_a_person_and_not_of_a_float(database: Database, admin: Admin, share: float) -> None:
+    expired = round(100 * share)
+    for _ in range(expired):
+        favorite(admin)
+    for _ in range(100 - expired):
+        favorite(admin, "infinity")
+    assert run(database, job(GUESTS, safety=Safety(expired_share=share))).report.outcome is Outcome.COMPLETED
+
+
+def test_what_cannot_be_counted_in_time_is_told_as_that(
+    database: Database, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = set(old_favorites(admin, 2))
+    count = db.looking
+
+    @contextmanager
+    def slowly(session: Session, limit: timedelta) -> Generator[Connection[Any]]:
+        with count(session, limit) as connection:
+            if limit == _LONGEST:
+                connection.execute("SET LOCAL statement_timeout = 20")
+                connection.execute("SELECT pg_sleep(5)")
+            yield connection
+
+    monkeypatch.setattr(db, "looking", slowly)
+    refusal = refused(run(database, job(GUESTS, safety=Safety(expired_rows=5))), Brake.EXPIRED_ROWS)
+
+    assert "whether more than 5 rows are expired could not be counted in time" in refusal
+    assert ids(admin, FAVORITES) == old
 
 
 def test_a_share_of_an_empty_table_is_none(database: Database) -> None:

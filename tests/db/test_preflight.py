@@ -295,6 +295,25 @@ def test_what_only_reading_rows_shows_is_found_beside_a_cascade(database: Databa
     assert codes == {"undeclared-cascade", "no-claim-index", "no-expiry"}
 
 
+def test_tables_without_statistics_and_those_in_parts_are_not_taken_for_empty(database: Database, admin: Admin) -> None:
+    admin.execute("CREATE TABLE public.n (n int, favorite uuid REFERENCES favorites.favorites) PARTITION BY RANGE (n)")
+    admin.execute("CREATE TABLE public.n_1 PARTITION OF public.n DEFAULT")
+    admin.execute("ALTER TABLE public.n_1 SET (autovacuum_enabled = off)")
+    admin.execute("INSERT INTO public.n (n) SELECT generate_series(1, 60000)")
+
+    finding = only(found(database, job(GUESTS)), "unindexed-reference")
+
+    assert (finding.severity, finding.object) == (Severity.ERROR, "public.n (favorite)")
+
+
+def test_an_index_by_expiry_alone_is_no_error(database: Database, admin: Admin) -> None:
+    admin.execute("DROP INDEX favorites.ix_favorites_guest_updated_at")
+    admin.execute("CREATE INDEX ON favorites.favorites (updated_at) WHERE user_id IS NULL")
+    for _ in range(10):
+        rows.favorite(admin)
+    assert found(database, job(GUESTS)) == []
+
+
 def test_a_slot_that_nobody_uses_is_found_since_it_keeps_wal(database: Database, admin: Admin) -> None:
     admin.execute("SELECT pg_create_physical_replication_slot('forgotten', true)")
     finding = only(found(database, job(GUESTS)), "idle-slot")

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
-from psycopg import Connection
+from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
+from pgretention import db
 from pgretention.clock import SystemClock
 from pgretention.errors import Fault, FaultKind, Refusal
 from pgretention.exclusive import entered
 from pgretention.policy import Policy
 from pgretention.rehearsal import Rehearsal, rehearse
 from pgretention.session import connect
+from pgretention.shape import prepared
 from tests.databases import Database
 from tests.support.locks import assert_nothing_is_held
 from tests.support.planted import favorite, left, old_favorites, old_sessions, plant
 from tests.support.rows import EVENTS, FAVORITES, SESSIONS, VIEWS, ids
 from tests.support.runs import ACTIVITY, GUESTS, job, run
+from tests.support.transaction_pooler import transaction_pooler
 from tests.support.triggers import on_delete
 
 Admin = Connection[TupleRow]
@@ -143,6 +147,31 @@ def test_a_trigger_that_swallows_deletions_is_found(database: Database, admin: A
 
     assert swallowed.value.kind is FaultKind.CLAIM_MISMATCH
     assert len(ids(admin, FAVORITES)) == 2
+
+
+def test_a_child_that_a_trigger_keeps_fails_as_the_run_would(database: Database, admin: Admin) -> None:
+    old = old_sessions(admin, 2)
+    on_delete(admin, EVENTS, "RETURN NULL")
+
+    with pytest.raises(Fault) as kept:
+        rehearsed(database)
+
+    assert kept.value.kind is FaultKind.CLAIM_MISMATCH
+    assert left(admin) == set(old)
+
+
+def test_ctrl_c_behind_a_pooler_leaves_no_prepared_statement_for_the_next_one(database: Database, admin: Admin) -> None:
+    old_favorites(admin, 2)
+    on_delete(admin, FAVORITES, "PERFORM pg_sleep(0.2)")
+    with transaction_pooler(database, 1) as pooler, connect(pooler.dsn, "somebody") as session:
+        with (
+            suppress(KeyboardInterrupt),
+            db.undone(session, timedelta(seconds=10)) as connection,
+            prepared(connection, sql.SQL("SELECT 1").format(), {}),
+        ):
+            raise KeyboardInterrupt
+        with db.looking(session, timedelta(seconds=10)) as connection:
+            assert connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
 
 
 def test_another_run_is_not_disturbed(database: Database, admin: Admin) -> None:

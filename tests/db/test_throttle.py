@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from psycopg import Connection, sql
@@ -12,15 +14,15 @@ from psycopg.rows import TupleRow
 
 from pgretention.demo.server import ThrowawayServer
 from pgretention.errors import FaultKind
-from pgretention.job import Pace
+from pgretention.job import Pace, Retries
 from pgretention.report import BatchDone, BatchResized, Fact, Outcome, ReplicaBehind, Throttle, Throttled, TooLong
 from pgretention.stop import Stop
 from tests.databases import WORKER, Database
 from tests.support.gates import one, until
 from tests.support.planted import old_favorites
 from tests.support.rows import FAVORITES, ids
-from tests.support.runs import GUESTS, Run, job, run
-from tests.support.standby import Standby
+from tests.support.runs import GUESTS, Run, job, run, unwatched_run
+from tests.support.standby import Standby, archiver
 from tests.support.triggers import on_delete
 
 Admin = Connection[TupleRow]
@@ -122,6 +124,50 @@ def test_a_batch_that_writes_little_is_followed_by_the_next_at_once(database: Da
     assert kinds(this) == ["BatchDone", "BatchDone"]
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_connections_that_delete_side_by_side_share_the_rate(database: Database, admin: Admin, workers: int) -> None:
+    old_favorites(admin, 12)
+    on_delete(admin, FAVORITES, "PERFORM pg_logical_emit_message(true, 'test', repeat('x', 50000))")
+    rate = 500_000
+
+    began = time.monotonic()
+    this = unwatched_run(database.worker_dsn, job(GUESTS, batch_size=1, workers=workers, pace=Pace(wal_rate=rate)))
+    took = time.monotonic() - began
+
+    # The last batch of each connection is followed by no wait.
+    assert this.report.deleted == {str(FAVORITES): 12}
+    assert (12 - workers) * 50_000 / took <= rate
+
+
+def test_batches_that_are_refused_are_spread_over_time_too(database: Database, admin: Admin) -> None:
+    old = old_favorites(admin, 4)
+    admin.execute("CREATE TABLE public.notes (id uuid PRIMARY KEY REFERENCES favorites.favorites)")
+    for key in old:
+        admin.execute("INSERT INTO public.notes VALUES (%s)", [key])
+
+    this = run(database, job(GUESTS, batch_size=4, pace=Pace(pause=timedelta(milliseconds=10))))
+
+    assert this.report.outcome is Outcome.PARTIAL
+    assert len(waits(this, Throttle.BATCH_PAUSE)) >= 6
+
+
+def test_a_connection_that_is_lost_after_a_batch_changes_nothing_of_a_run_that_counts_its_wal(
+    database: Database, admin: Admin
+) -> None:
+    old_favorites(admin, 5)
+
+    def lose(fact: Fact) -> None:
+        if isinstance(fact, BatchDone):
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'pgretention/%'"
+            )
+
+    this = job(GUESTS, batch_size=1, pace=Pace(wal_rate=10**9))
+    retrying = replace(this, retries=Retries(2, timedelta(milliseconds=1)))
+
+    assert run(database, retrying, on=lose).report.deleted == {str(FAVORITES): 5}
+
+
 def test_batches_that_take_too_long_become_smaller(database: Database, admin: Admin) -> None:
     old_favorites(admin, 12)
     on_delete(admin, FAVORITES, "PERFORM pg_sleep(0.05)")
@@ -161,6 +207,7 @@ def paused(standby: Standby, admin: Admin) -> Iterator[Standby]:
 
 def _written(admin: Admin) -> bool:
     """The replica hears of it, and says how far it is."""
+    admin.execute("CREATE TABLE IF NOT EXISTS public.something (n int)")
     admin.execute("INSERT INTO public.something VALUES (1)")
     return True
 
@@ -182,6 +229,7 @@ def test_a_run_waits_before_its_first_batch_for_a_replica_that_is_behind_and_the
     assert order.count("BatchDone") == 2
     behind = next(fact for fact in this.facts if isinstance(fact, ReplicaBehind))
     assert (behind.replica, behind.limit) == ("behind", LIMIT)
+    assert behind.lag is not None
     assert behind.lag > LIMIT
     assert this.report.throttled[Throttle.REPLICA_LAG] == sum(waits(this, Throttle.REPLICA_LAG), NONE) > NONE
 
@@ -212,6 +260,54 @@ def test_a_run_whose_time_is_over_while_it_waits_for_a_replica_ends_at_its_limit
 
     assert (this.report.outcome, this.report.has_more, ids(admin, FAVORITES)) == (Outcome.LIMIT_REACHED, True, old)
     assert paused.name == "behind"
+
+
+def test_a_run_that_has_nothing_to_delete_waits_for_nobody(database: Database, paused: Standby) -> None:
+    this = run(database, job(GUESTS, pace=Pace(replica_lag=LIMIT)))
+    assert (this.report.outcome, kinds(this), paused.name) == (Outcome.COMPLETED, [], "behind")
+
+
+def test_a_replica_that_has_fallen_silent_is_behind_although_its_last_word_was_good(
+    database: Database, admin: Admin, standby: Standby
+) -> None:
+    until(standby.streams)
+    until(lambda: standby.lag() == 0)
+    old_favorites(admin, 4)
+    role = sql.Identifier(WORKER)
+    admin.execute(sql.SQL("GRANT pg_monitor TO {}").format(role))
+    stop = Stop()
+
+    def silence(fact: Fact) -> None:
+        if isinstance(fact, BatchDone):
+            standby.freeze()
+        if isinstance(fact, ReplicaBehind):
+            stop.request()
+
+    try:
+        pace = Pace(pause=2 * LIMIT, replica_lag=LIMIT)
+        this = run(database, job(GUESTS, batch_size=1, pace=pace), on=silence, stop=stop)
+    finally:
+        standby.thaw()
+        admin.execute(sql.SQL("REVOKE pg_monitor FROM {}").format(role))
+
+    assert this.report.outcome is Outcome.STOPPED
+    assert this.report.batches < 4
+    assert "ReplicaBehind" in kinds(this)
+
+
+def test_who_only_receives_is_no_replica(database: Database, admin: Admin, tmp_path: Path) -> None:
+    old_favorites(admin, 2)
+    role = sql.Identifier(WORKER)
+    admin.execute(sql.SQL("GRANT pg_monitor TO {}").format(role))
+    try:
+        with archiver(database.server, tmp_path):
+            seen = "SELECT replay_lag > '200 ms' FROM pg_stat_replication WHERE application_name = 'pg_receivewal'"
+            until(lambda: _written(admin) and admin.execute(seen).fetchone() == (True,))
+            this = run(database, job(GUESTS, pace=Pace(replica_lag=timedelta(milliseconds=100))))
+    finally:
+        admin.execute(sql.SQL("REVOKE pg_monitor FROM {}").format(role))
+
+    assert (kinds(this), this.report.outcome) == (["BatchDone"], Outcome.COMPLETED)
 
 
 def test_a_replica_that_keeps_up_is_not_waited_for(database: Database, admin: Admin, standby: Standby) -> None:

@@ -351,3 +351,12 @@ def test_explained_each_statement_has_its_plan_and_a_verdict_in_words(command: C
     assert "Index Cond: " in rest
     assert "BAD" not in rest
     assert "how PostgreSQL" not in plain.stdout
+
+
+@pytest.mark.parametrize(
+    "instant", ["0001-01-01T00:00+14:00", "0001-06-01T00:00Z", "9999-12-31T23:59-14:00", "1969-12-31T23:59Z"]
+)
+def test_an_instant_that_no_run_will_ever_see_is_refused(command: Command, instant: str) -> None:
+    ended = command("plan", GUESTS, "--as-of", instant)
+    assert ended.code == 2
+    assert "must lie in the years 1970 to 9000" in ended.problems[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,7 +53,7 @@ def test_an_alert_says_what_to_do_and_names_a_runbook_that_is_there(rule: dict[s
 
 
 @contextmanager
-def scraped(command: Command) -> Iterator[Prometheus]:
+def scraped(command: Command) -> Generator[Prometheus]:
     """A worker that has run both jobs, and the Prometheus that has scraped it since."""
     address = f"127.0.0.1:{free_port()}"
     worker = Worker(command, Http__Listen=address, **just_now())

@@ -56,7 +56,7 @@ def collector() -> Generator[Collector]:
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name is the library's
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -14,7 +14,7 @@ from psycopg.rows import TupleRow
 
 from pgretention import engine
 from pgretention.clock import Clock, SystemClock
-from pgretention.course import Previous
+from pgretention.course import NO_CONDITIONS, Conditions
 from pgretention.job import Job, Limits, Pace, Safety
 from pgretention.jobs import activity_retention, guest_favorites_cleanup
 from pgretention.policy import Policy, Table
@@ -84,7 +84,7 @@ def unwatched_run(
     stop: Stop | None = None,
     clock: Clock | None = None,
     run_id: str | None = None,
-    previous: Previous | None = None,
+    conditions: Conditions = NO_CONDITIONS,
 ) -> Run:
     """One run whose facts agree with each other; for where others delete rows at the same time."""
     run = Run()
@@ -105,7 +105,7 @@ def unwatched_run(
         observe=observe,
         stop=stop or Stop(),
         clock=clock or SystemClock(),
-        previous=previous,
+        conditions=conditions,
     )
     for trouble in troubles:
         raise trouble
@@ -127,7 +127,7 @@ def run(
     stop: Stop | None = None,
     clock: Clock | None = None,
     run_id: str | None = None,
-    previous: Previous | None = None,
+    conditions: Conditions = NO_CONDITIONS,
 ) -> Run:
     """One run as the worker's role, each of its facts compared with the rows that went since the one before.
 
@@ -142,7 +142,7 @@ def run(
             witness.look()
 
         return unwatched_run(
-            database.worker_dsn, job, on=observe, stop=stop, clock=clock, run_id=run_id, previous=previous
+            database.worker_dsn, job, on=observe, stop=stop, clock=clock, run_id=run_id, conditions=conditions
         )
 
 

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
 import psycopg
 from psycopg.conninfo import make_conninfo
 
@@ -67,6 +74,20 @@ class Standby(ThrowawayServer):
         """Replay what has come, and what comes."""
         self._execute("SELECT pg_wal_replay_resume()")
 
+    def freeze(self) -> None:
+        """Every process of it stops where it is, and says nothing more."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """They go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        for child in children:
+            with suppress(ProcessLookupError):
+                os.kill(int(child), number)
+
     def _execute(self, query: str) -> tuple[object, ...] | None:
         with psycopg.connect(self.dsn(), autocommit=True) as connection:
             return connection.execute(query.encode()).fetchone()
@@ -82,3 +103,15 @@ class Standby(ThrowawayServer):
         failed = self._process.wait()
         self._forget_process()
         assert not failed, self._last_words("pg_basebackup")
+
+
+@contextmanager
+def archiver(primary: ThrowawayServer, folder: Path) -> Generator[None]:
+    """pg_receivewal, which receives WAL and replays none of it."""
+    program = find_binaries(primary.version).path / "pg_receivewal"
+    process = subprocess.Popen([program, "-D", folder, "-d", make_conninfo(primary.dsn(), dbname=None)])
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()

@@ -319,6 +319,24 @@ def test_a_batch_that_was_not_full_says_nothing_about_larger_ones() -> None:
     assert window.size == 500
 
 
+def test_a_small_remainder_and_a_stall_cost_no_more_than_a_stall() -> None:
+    window = Window(Frontier(10_000, batch_duration=SECOND))
+    deleted(window, 1, took=2 * SECOND)
+    assert window.size == 2500
+
+
+def test_a_claim_that_is_too_slow_is_halved_by_what_it_asked_for_whatever_others_claim_meanwhile() -> None:
+    frontier = Frontier(8, max_batches=1)
+    slow, other = Window(frontier), Window(frontier)
+    with slow.claiming():
+        pass
+    other.claimed(Claim(8, "", Cursor("", "")))
+
+    slow.too_slow(None)
+
+    assert frontier.fast == 4
+
+
 @given(st.integers(1, 5000), st.lists(st.floats(0, 1000), max_size=50))
 def test_whatever_batches_take_the_next_one_asks_for_at_least_one_row_and_at_most_its_size(
     size: int, taken: list[float]

@@ -12,6 +12,7 @@ from pgretention.commands.options import Options, common_options
 from pgretention.errors import ConfigurationError
 
 _EXAMPLE = "2027-01-31T03:00+03:00"
+_FIRST, _LAST = 1970, 9000
 
 
 @click.command("plan")
@@ -38,4 +39,6 @@ def _instant(written: str) -> datetime:
         raise ConfigurationError([f"--as-of {written!r}: is no instant; write it as in {_EXAMPLE}"]) from None
     if instant.tzinfo is None:
         raise ConfigurationError([f"--as-of {written!r}: has no zone; add it, as in {_EXAMPLE}"])
+    if not _FIRST <= instant.year <= _LAST:
+        raise ConfigurationError([f"--as-of {written!r}: must lie in the years {_FIRST} to {_LAST}"])
     return instant.astimezone(UTC)

@@ -18,9 +18,10 @@ from pgretention.commands.options import Options, common_options
 @common_options
 @click.pass_obj
 def command(options: Options, *, job: str, batches: int, as_json: bool) -> None:
-    """Delete batches of JOB as a run would, and roll each of them back: what they cost, and how long all would take.
+    """Delete batches of JOB as a run would, and roll each of them back.
 
-    Nothing is gone afterwards. While a batch lasts its rows are locked as they are in a run.
+    It says what they cost, and how long all would take. Nothing is gone afterwards. While a batch lasts its rows are
+    locked as they are in a run.
     """
     app.check_name(job)
     rehearsal = app.rehearse(app.assign(settings_in_force(options))[job], batches)

@@ -129,7 +129,7 @@ class SafetyKeys:
 
 def _pace(section: str) -> PaceKeys:
     return PaceKeys(
-        _moment(f"{section}:BatchPause", _HOUR, "1 hour", "A wait between two batches."),
+        _moment(f"{section}:BatchPause", _HOUR, "1 hour", "A wait between two batches of a connection."),
         _moment(
             f"{section}:MaxReplicaLag",
             _HOUR,

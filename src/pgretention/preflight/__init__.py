@@ -5,7 +5,6 @@ Severity follows the damage. An error stops a job: rows would be lost that no po
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from pgretention import backlog, catalog, db, plan
@@ -16,37 +15,39 @@ from pgretention.preflight import server, tables
 from pgretention.preflight.finding import Finding, Severity, sorted_findings
 from pgretention.session import Session, connect
 
-__all__ = ["Finding", "Severity", "inspect"]
+__all__ = ["Finding", "Severity", "application_name", "findings", "inspect"]
 
 
-def inspect(
-    job: Job,
-    dsn: str,
-    clock: Clock,
-    *,
-    older_than: server.Old = server.OLD,
-    given_up: Callable[[], Fault | None] = lambda: None,
-) -> tuple[Finding, ...]:
+def inspect(job: Job, dsn: str, clock: Clock, *, older_than: server.Old = server.OLD) -> tuple[Finding, ...]:
     """Everything that a run of the job would meet on this database, the worst first; deletes nothing. Raises Fault.
 
-    `older_than` is how old something has to be to count as what keeps dead rows. `given_up` is asked while
-    there is no connection yet, and what it gives is raised.
+    `older_than` is how old something has to be to count as what keeps dead rows.
     """
+    with connect(dsn, application_name(job)) as session:
+        return findings(job, session, clock, older_than)
+
+
+def application_name(job: Job) -> str:
+    """What the connection of a check is called."""
+    return f"pgretention/{job.name}/check"
+
+
+def findings(job: Job, session: Session, clock: Clock, older_than: server.Old = server.OLD) -> tuple[Finding, ...]:
+    """The same on a connection that is open."""
     policy = job.policy
-    with connect(dsn, f"pgretention/{job.name}/check", given_up=given_up) as session:
-        with db.looking(session, backlog.MEASURING) as connection:
-            found = [*server.pooler(session, policy), *server.clocks_and_settings(connection, clock, job.safety)]
-            found += [*server.horizon(connection, older_than), *server.unseen(connection)]
-            found += server.replicas(connection, job.pace)
-            read = catalog.read(connection, policy.tables)
-            misfits = list(tables.misfits(policy, read))
-            found += misfits
-            if not misfits:
-                met = tables.references(connection, policy)
-                found += [*tables.undeclared(policy, met), *tables.unindexed(met), *tables.triggers(connection, policy)]
-                found += server.privileges(connection, policy)
-        if not any(finding.code in {"refused", "missing-privilege"} for finding in found):
-            found += _by_reading_rows(session, job)
+    with db.looking(session, backlog.MEASURING) as connection:
+        found = [*server.pooler(session, policy), *server.clocks_and_settings(connection, clock, job.safety)]
+        found += [*server.horizon(connection, older_than), *server.unseen(connection)]
+        found += server.replicas(connection, job.pace)
+        read = catalog.read(connection, policy.tables)
+        misfits = list(tables.misfits(policy, read))
+        found += misfits
+        if not misfits:
+            met = tables.references(connection, policy)
+            found += [*tables.undeclared(policy, met), *tables.unindexed(met), *tables.triggers(connection, policy)]
+            found += server.privileges(connection, policy)
+    if not any(finding.code in {"refused", "missing-privilege"} for finding in found):
+        found += _by_reading_rows(session, job)
     return sorted_findings(found)
 
 

@@ -39,7 +39,7 @@ def text(report: RunReport, limits: Limits | None = None) -> str:
     """The lines to print for a finished run; given its `limits`, they say which of them it ran into."""
     told = [f"{report.job}: {_outcome(report)}"]
     told += [f"  {name:<9} {said}" for name, said in _facts(report, limits)]
-    return "\n".join(_printable(line) for line in told)
+    return "\n".join(printable(line) for line in told)
 
 
 def _outcome(report: RunReport) -> str:
@@ -167,6 +167,6 @@ def _age(age: timedelta) -> str:
     return f"{age.days:,} days" if age.days > 1 else format_duration(age)
 
 
-def _printable(line: str) -> str:
+def printable(line: str) -> str:
     """A line that cannot move the cursor: a key is a text somebody else has chosen."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)

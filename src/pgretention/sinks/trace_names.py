@@ -91,8 +91,8 @@ def event(
         case BrakeOverridden():
             return "brake overridden", {"pgretention.brake": fact.brake}
         case ReplicaBehind():
-            lag = fact.lag.total_seconds()
-            return "replica behind", {"pgretention.replica": fact.replica, "pgretention.lag_seconds": lag}
+            lag: Values = {"pgretention.lag_seconds": fact.lag.total_seconds()} if fact.lag is not None else {}
+            return "replica behind", {"pgretention.replica": fact.replica, **lag}
 
 
 def _deleted(counts: Mapping[str, int]) -> Values:
