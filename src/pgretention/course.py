@@ -12,7 +12,18 @@ from pgretention.batch import Batch, Target
 from pgretention.clock import Clock
 from pgretention.errors import Fault, FaultKind
 from pgretention.job import Job
-from pgretention.report import Backlog, BatchDone, Fact, Outcome, RowsKept, RunError, RunReport, Throttle, Throttled
+from pgretention.report import (
+    Backlog,
+    BatchDone,
+    Fact,
+    Limit,
+    Outcome,
+    RowsKept,
+    RunError,
+    RunReport,
+    Throttle,
+    Throttled,
+)
 from pgretention.session import Session
 from pgretention.stop import Stop
 from pgretention.window import Frontier, Window
@@ -53,6 +64,7 @@ class Ending:
 
     outcome: Outcome
     error: RunError | None = None
+    limit: Limit | None = None
 
 
 @dataclass(slots=True)
@@ -186,6 +198,7 @@ class Course:
             error=error,
             holders=self.holders,
             throttled=dict(self._throttled),
+            limit=ending.limit if outcome is Outcome.LIMIT_REACHED else None,
         )
 
 

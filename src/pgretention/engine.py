@@ -33,7 +33,7 @@ from pgretention.errors import Fault, FaultKind
 from pgretention.exclusive import Entry, entered
 from pgretention.job import Job
 from pgretention.lanes import side_by_side
-from pgretention.report import Outcome, RunFinished, RunReport, RunStarted, TooLong
+from pgretention.report import Limit, Outcome, RunFinished, RunReport, RunStarted, TooLong
 from pgretention.session import Session, connect
 from pgretention.stop import Stop
 from pgretention.throttle import Governor
@@ -193,6 +193,8 @@ def _limit(lane: Lane) -> Ending | None:
         return Ending(Outcome.COMPLETED)
     if run.stop.requested:
         return Ending(Outcome.STOPPED)
-    if lane.window.used_up or run.time_left() <= lane.took:  # another batch like the last would not finish in time
-        return Ending(Outcome.LIMIT_REACHED)
+    if lane.window.used_up:
+        return Ending(Outcome.LIMIT_REACHED, limit=Limit.BATCHES)
+    if run.time_left() <= lane.took:  # another batch like the last would not finish in time
+        return Ending(Outcome.LIMIT_REACHED, limit=Limit.DURATION)
     return None

@@ -23,7 +23,7 @@ from psycopg.pq import Format
 
 from pgretention.course import Course, Ending, Lane
 from pgretention.errors import Fault, FaultKind, Refusal
-from pgretention.report import BatchResized, Outcome, RetryAwaited, RunError, TooLong
+from pgretention.report import BatchResized, Limit, Outcome, RetryAwaited, RunError, TooLong
 from pgretention.window import Claim
 
 _PASSING = frozenset({FaultKind.CONNECTION, FaultKind.SERIALIZATION, FaultKind.DEADLOCK, FaultKind.LOCK_TIMEOUT})
@@ -81,7 +81,7 @@ def _with_fewer_rows(lane: Lane, fault: Fault, claim: Claim | None) -> Ending | 
     run, window = lane.run, lane.window
     rows = claim.rows if claim else window.size
     if rows == 1 and run.too_short:
-        return Ending(Outcome.LIMIT_REACHED)  # the row need not be slow
+        return Ending(Outcome.LIMIT_REACHED, limit=Limit.DURATION)  # the row need not be slow
     with resizing(run, fault.kind):
         left_out = window.too_slow(claim)
     if left_out and claim is not None:
@@ -102,7 +102,7 @@ def _ending_of(run: Course, fault: Fault, claim: Claim | None) -> Ending:
     if run.stop.requested and (run.cutoff is None or fault.kind is FaultKind.CANCELLED):  # it had no session yet
         return Ending(Outcome.STOPPED)
     if fault.kind is FaultKind.STATEMENT_TIMEOUT and run.time_left() <= timedelta(0):
-        return Ending(Outcome.LIMIT_REACHED)
+        return Ending(Outcome.LIMIT_REACHED, limit=Limit.DURATION)
     return Ending(Outcome.FAILED, error_of(run, fault, claim))
 
 

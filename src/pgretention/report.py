@@ -25,6 +25,13 @@ class Outcome(StrEnum):
     FAILED = "failed"
 
 
+class Limit(StrEnum):
+    """Which limit ended a run, by the setting that raises it (A-11, F-04)."""
+
+    BATCHES = "MaxBatchesPerRun"
+    DURATION = "MaxRunDuration"
+
+
 class Throttle(StrEnum):
     """Why a run waits between two transactions: what `Pace` says, or another try after a fault."""
 
@@ -170,7 +177,8 @@ class RowsKept:
 class RunReport:
     """What a run did and what is left (A-15): counts of committed deletions only, whatever happened afterwards.
 
-    `has_more` is true exactly when the run ended at a limit or a stop rather than drained. `cutoff` and the backlogs
+    `has_more` is true exactly when the run ended at a limit or a stop rather than drained; `limit` says at which limit.
+    `cutoff` and the backlogs
     are None when the run ended before they were read. `holders` says whose lock kept a run from going on. `throttled`
     is how long its connections waited for the sake of others, by reason, those of them that there were.
     """
@@ -188,6 +196,7 @@ class RunReport:
     error: RunError | None = None
     holders: str | None = None
     throttled: Mapping[str, timedelta] = field(default_factory=dict)
+    limit: Limit | None = None
 
     def as_json(self) -> dict[str, object]:
         """The result object of `run --json`, ready for `json.dumps` (design section 5)."""

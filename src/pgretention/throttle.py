@@ -27,7 +27,7 @@ from typing import Final, cast
 from pgretention import backlog, db
 from pgretention.course import Course, Ending, Lane
 from pgretention.errors import Fault, FaultKind, Refusal
-from pgretention.report import Outcome, ReplicaBehind, Throttle, Throttled
+from pgretention.report import Limit, Outcome, ReplicaBehind, Throttle, Throttled
 from pgretention.session import Session
 
 LOOK_AGAIN: Final = timedelta(seconds=1)
@@ -65,7 +65,7 @@ class Governor:
         """
         for reason, owed in self._lane.owed.items():
             if owed >= self._run.time_left():
-                return Ending(Outcome.LIMIT_REACHED)
+                return Ending(Outcome.LIMIT_REACHED, limit=Limit.DURATION)
             self._sleep(owed, reason)
         self._lane.owed.clear()
         ending = None
@@ -101,7 +101,7 @@ class Governor:
                 self._run.say(ReplicaBehind(self._run.job.name, self._run.run_id, name, lag, limit))
                 told = True
             if self._run.time_left() <= LOOK_AGAIN:
-                return Ending(Outcome.LIMIT_REACHED)
+                return Ending(Outcome.LIMIT_REACHED, limit=Limit.DURATION)
             self._sleep(LOOK_AGAIN, Throttle.REPLICA_LAG)
         return None
 

@@ -17,7 +17,7 @@ from pgretention import backlog
 from pgretention.clock import SystemClock
 from pgretention.errors import FaultKind
 from pgretention.policy import Table
-from pgretention.report import BatchDone, Fact, Outcome, RunFinished, RunStarted
+from pgretention.report import BatchDone, Fact, Limit, Outcome, RunFinished, RunStarted
 from pgretention.stop import Stop
 from tests.databases import Database
 from tests.support import rows
@@ -71,7 +71,7 @@ def test_the_limit_on_batches_ends_a_run_and_the_backlog_says_what_is_left(datab
     report = run(database, job(ACTIVITY, batch_size=2, max_batches=2)).report
 
     assert (report.outcome, report.batches, report.has_more) == (Outcome.LIMIT_REACHED, 2, True)
-    assert report.error is None
+    assert (report.error, report.limit) == (None, Limit.BATCHES)
     assert report.backlog_before is not None
     assert report.backlog_after is not None
     assert (report.backlog_before.rows, report.backlog_after.rows) == (7, 3)
@@ -87,7 +87,7 @@ def test_a_run_whose_last_allowed_batch_drains_the_table_is_completed(database: 
     report = run(database, job(ACTIVITY, batch_size=2, max_batches=2)).report
 
     assert (report.outcome, report.batches, report.has_more) == (Outcome.COMPLETED, 2, False)
-    assert left(admin) == set()
+    assert (report.limit, left(admin)) == (None, set())
 
 
 @pytest.mark.req("A-11", "A-15")
@@ -115,7 +115,7 @@ def test_no_batch_starts_that_would_not_end_in_time_if_it_took_as_long_as_the_la
     report = run(database, limited, clock=clock, on=one_batch_takes_40_seconds).report
 
     assert (report.outcome, report.batches, report.has_more) == (Outcome.LIMIT_REACHED, 3, True)
-    assert report.error is None
+    assert (report.error, report.limit) == (None, Limit.DURATION)
     assert report.duration == timedelta(seconds=120)
     assert left(admin) == set(sessions[3:])
 

@@ -15,7 +15,17 @@ from psycopg.rows import TupleRow
 from pgretention.demo.server import ThrowawayServer
 from pgretention.errors import FaultKind
 from pgretention.job import Pace, Retries
-from pgretention.report import BatchDone, BatchResized, Fact, Outcome, ReplicaBehind, Throttle, Throttled, TooLong
+from pgretention.report import (
+    BatchDone,
+    BatchResized,
+    Fact,
+    Limit,
+    Outcome,
+    ReplicaBehind,
+    Throttle,
+    Throttled,
+    TooLong,
+)
 from pgretention.stop import Stop
 from tests.databases import WORKER, Database
 from tests.support.gates import one, until
@@ -91,6 +101,7 @@ def test_a_run_does_not_begin_a_pause_that_its_time_does_not_allow(database: Dat
     this = run(database, job(GUESTS, batch_size=2, pace=Pace(pause=timedelta(hours=1))))
 
     assert (this.report.outcome, this.report.batches, this.report.has_more) == (Outcome.LIMIT_REACHED, 1, True)
+    assert this.report.limit is Limit.DURATION
     assert waits(this, Throttle.BATCH_PAUSE) == []
 
 

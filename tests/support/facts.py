@@ -14,6 +14,7 @@ from pgretention.report import (
     BatchDone,
     BrakeOverridden,
     Fact,
+    Limit,
     Outcome,
     ReplicaBehind,
     RunError,
@@ -113,6 +114,8 @@ def finished(
     error: RunError | None = None,
     duration: timedelta = timedelta(seconds=12, microseconds=345_678),
 ) -> RunFinished:
+    """A run that ended like that; at the limit of batches where the job has one."""
+    limit = Limit.DURATION if job.limits.max_batches is None else Limit.BATCHES
     never_began = left is None
     return RunFinished(
         RunReport(
@@ -127,6 +130,7 @@ def finished(
             backlog_after=left,
             duration=duration,
             error=error,
+            limit=limit if outcome is Outcome.LIMIT_REACHED else None,
         )
     )
 

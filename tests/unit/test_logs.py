@@ -129,6 +129,7 @@ def test_activity_retention_says_that_it_completed_with_counts_and_whether_there
             "deleted_sessions": 10,
             "batches": 2,
             "has_more": has_more,
+            "limit": "MaxBatchesPerRun" if outcome is Outcome.LIMIT_REACHED else None,
             "duration": 12.346,
         }
     ]
@@ -240,6 +241,7 @@ def test_guest_favorites_cleanup_says_that_the_job_completed_with_totals_and_wha
             "job": "guest-favorites-cleanup",
             "jobRunId": RUN,
             "outcome": outcome.value,
+            "limit": "MaxRunDuration" if outcome is Outcome.LIMIT_REACHED else None,
             "deletedTotal": 10,
             "batches": 2,
             "durationMs": 12346,

@@ -96,9 +96,9 @@ guest-favorites-cleanup: ended at a limit with rows left
 """)
 
 
-def test_without_limits_to_compare_with_no_limit_is_named() -> None:
+def test_without_the_limits_of_the_job_the_setting_is_named_alone() -> None:
     report = finished(GUEST, Outcome.LIMIT_REACHED, rows=4000, batches=4, left=ABOUT).report
-    assert "\n  why       a limit of the run is reached\n" in summary.text(report)
+    assert "\n  why       MaxRunDuration is reached\n" in summary.text(report)
 
 
 def test_a_stopped_run_says_that_it_was_asked_to() -> None:

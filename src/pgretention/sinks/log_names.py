@@ -80,7 +80,7 @@ DEFAULT: Final = LogNames(
         INFO,
         _same("run_id", "outcome")
         | _COUNTS
-        | _same("batches", "has_more", "duration", "backlog_remaining", "backlog_exact")
+        | _same("batches", "has_more", "limit", "duration", "backlog_remaining", "backlog_exact")
         | _WAITED,
     ),
     skipped=Line("skipped", INFO, _same("run_id", "reason", "holders")),
@@ -100,7 +100,9 @@ _ACTIVITY: Final = LogNames(
     started=Line("started", INFO, _same("run_id", "cutoff", "batch_size", "lock")),
     batch=Line("batch", DEBUG, _same("run_id", "batch_index") | _COUNTS),
     completed=Line(
-        "completed", INFO, _same("run_id", "outcome") | _COUNTS | _same("batches", "has_more", "duration") | _WAITED
+        "completed",
+        INFO,
+        _same("run_id", "outcome") | _COUNTS | _same("batches", "has_more", "limit", "duration") | _WAITED,
     ),
     skipped=DEFAULT.skipped,
     refused=DEFAULT.refused,
@@ -125,7 +127,7 @@ _GUEST: Final = LogNames(
         "job completed",
         INFO,
         _GUEST_RUN
-        | _same("outcome")
+        | _same("outcome", "limit")
         | _GUEST_TOTALS
         | {"backlogRemaining": "backlog_remaining", "backlogExact": "backlog_exact"}
         | _WAITED,

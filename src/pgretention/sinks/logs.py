@@ -269,6 +269,7 @@ def _finished(report: RunReport) -> dict[str, object]:
         "deleted_total": sum(report.deleted.values()),
         "batches": report.batches,
         "has_more": report.has_more,
+        "limit": report.limit.value if report.limit else None,
         "duration": report.duration,
         "throttled": report.throttled,
         "duration_ms": round(report.duration / timedelta(milliseconds=1)),

@@ -10,7 +10,7 @@ from typing import Final, assert_never
 from pgretention.config import format_duration
 from pgretention.errors import FaultKind
 from pgretention.job import Limits
-from pgretention.report import Backlog, Outcome, RunError, RunReport
+from pgretention.report import Backlog, Limit, Outcome, RunError, RunReport
 from pgretention.sinks.pace import took
 
 _SHOWN_KEYS: Final = 3
@@ -105,11 +105,10 @@ def _left(report: RunReport, left: Backlog | None) -> str:
 
 
 def _limit(report: RunReport, limits: Limits | None) -> str:
-    if limits is None:
-        return "a limit of the run"
-    if limits.max_batches is not None and report.batches >= limits.max_batches:
-        return f"MaxBatchesPerRun ({limits.max_batches})"
-    return f"MaxRunDuration ({format_duration(limits.max_run_duration)})"
+    if report.limit is None or limits is None:
+        return report.limit or "a limit of the run"
+    value = limits.max_batches if report.limit is Limit.BATCHES else format_duration(limits.max_run_duration)
+    return f"{report.limit} ({value})"
 
 
 def _why(error: RunError) -> Iterator[tuple[str, str]]:

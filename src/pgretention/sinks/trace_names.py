@@ -66,6 +66,8 @@ def finished(report: RunReport) -> Values:
         **{f"pgretention.throttled.{reason}": wait.total_seconds() for reason, wait in report.throttled.items()},
         **_why(report.error),
     }
+    if report.limit is not None:
+        values["pgretention.limit"] = report.limit.value
     if report.backlog_after is not None:
         values["pgretention.backlog_remaining"] = report.backlog_after.rows
     if report.job == _GUEST:
