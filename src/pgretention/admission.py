@@ -17,7 +17,7 @@ from pgretention.app import Assignment
 from pgretention.clock import SystemClock, uptime
 from pgretention.course import Conditions, Previous
 from pgretention.errors import Fault, FaultKind, Refusal
-from pgretention.preflight import Severity
+from pgretention.preflight import Finding, Severity
 from pgretention.report import Fact, RunReport, RunStarted
 from pgretention.session import Session, connect
 from pgretention.sinks import log_names, logs
@@ -36,6 +36,7 @@ class Admission:
         self._clock = clock
         self._first_look = threading.Thread(target=self.look, name=f"check of {assignment.job.name}", daemon=True)
         self._passed = False
+        self._told: tuple[Finding, ...] = ()
         self._last: tuple[datetime, float] | None = None
 
     def begin_to_look(self) -> None:
@@ -72,12 +73,15 @@ class Admission:
         return app.run_once(self._assignment, observe, self._stop, conditions)
 
     def _admit(self, session: Session) -> None:
-        """Raise Refusal where a check finds an error; log all that it finds."""
+        """Raise Refusal where a check finds an error; log what it finds and did not find before."""
         job = self._assignment.job
         findings = preflight.findings(job, session, SystemClock())
         for finding in findings:
+            if finding in self._told:
+                continue
             line = log_names.FINDINGS[finding.severity]
             logs.say(line.level, line.event, job=job.name, **finding.as_json())
+        self._told = findings
         errors = [finding for finding in findings if finding.severity is Severity.ERROR]
         if errors:
             found = "; ".join(f"{finding.object}: {finding.why}" for finding in errors)

@@ -52,7 +52,7 @@ def hold(run: Course, session: Session, target: Target, apart: timedelta) -> Non
         if each.brake in overridden:
             run.say(BrakeOverridden(run.job.name, run.run_id, each.brake, each.why))
     reasons = [
-        f"{each.why}; if that is meant, set Safety:Override={each.brake}"
+        f"{each.why}; if that is meant, for one run: --set Safety:Override={each.brake}"
         for each in held
         if each.brake not in overridden
     ]

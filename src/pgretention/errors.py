@@ -53,7 +53,8 @@ class Fault(PgRetentionError):
     """Something that went wrong while talking to the database, in words of our own.
 
     The server's message, DETAIL, HINT and CONTEXT can quote a row, so none of them is kept: only the SQLSTATE and
-    the names of the constraint and the table (F-14, design section 6). `table` has its schema with it.
+    the names of the constraint and the table (F-14, design section 6). `table` has its schema with it. One that is not
+    `passing` is no better a moment later, whatever its kind: a wrong password say.
     """
 
     def __init__(
@@ -64,8 +65,10 @@ class Fault(PgRetentionError):
         sqlstate: str | None = None,
         constraint: str | None = None,
         table: str | None = None,
+        passing: bool = True,
     ) -> None:
         super().__init__(message)
+        self.passing = passing
         self.kind = kind
         self.sqlstate = sqlstate
         self.constraint = constraint

@@ -47,7 +47,7 @@ def wait_or_end(lane: Lane, fault: Fault, claim: Claim | None = None) -> Ending 
     run, retries = lane.run, lane.run.job.retries
     wait = retries.wait(lane.attempts + 1, random.random())  # noqa: S311  no secret hangs on it
     gives_up = lane.attempts >= retries.times or wait >= run.time_left() or run.stop.requested
-    if fault.kind not in _PASSING or gives_up:
+    if fault.kind not in _PASSING or not fault.passing or gives_up:
         return _ending_of(run, fault, claim)
     lane.attempts += 1
     run.say(RetryAwaited(run.job.name, run.run_id, error_of(run, fault), lane.attempts, wait))

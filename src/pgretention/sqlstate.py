@@ -67,6 +67,14 @@ _SERVER_SAYS = (
     *_POOLER_SAYS,
 )
 
+_STAYS = (
+    "password authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "permission denied for database",
+)
+"""What another try a moment later does not change."""
+
 _ADVICE: dict[FaultKind, str] = {
     FaultKind.CONNECTION: "the connection to the database was lost or refused",
     FaultKind.SERIALIZATION: "the server could not serialize the transaction",
@@ -114,7 +122,8 @@ def fault_of_connecting(error: psycopg.Error, dsn: str) -> Fault:
         return Fault(FaultKind.CONNECTION, "cannot connect: the connection string cannot be read; check it for typos")
     words = "; ".join(_of_libpq(line.strip()) for line in str(error).splitlines()[:_HOSTS] if line.strip())
     unset = "" if dsn else " (no connection string is set for this job, so libpq's own environment and defaults count)"
-    return Fault(FaultKind.CONNECTION, f"cannot connect: {words}{unset}", sqlstate=error.sqlstate)
+    passing = not any(said in words for said in _STAYS)
+    return Fault(FaultKind.CONNECTION, f"cannot connect: {words}{unset}", sqlstate=error.sqlstate, passing=passing)
 
 
 def _of_libpq(line: str) -> str:

@@ -13,6 +13,7 @@ from pgretention.clock import Clock, SystemClock
 from pgretention.job import Brake, Job, Pace, Safety
 from pgretention.preflight import Finding, Severity, inspect, server
 from pgretention.preflight.server import Old
+from pgretention.report import BatchDone, Fact
 from tests.databases import WORKER, Database
 from tests.support import rows
 from tests.support.rows import EVENTS, FAVORITES, SESSIONS, VIEWS
@@ -293,6 +294,67 @@ def test_what_only_reading_rows_shows_is_found_beside_a_cascade(database: Databa
     codes = {finding.code for finding in found(database)}
 
     assert codes == {"undeclared-cascade", "no-claim-index", "no-expiry"}
+
+
+def test_what_cannot_be_looked_at_is_said_beside_what_is_found(database: Database, admin: Admin) -> None:
+    admin.execute(sql.SQL("REVOKE UPDATE (id) ON user_activity.sessions FROM {}").format(sql.Identifier(WORKER)))
+    rows.allow_any_dates(admin)
+    rows.session(admin, None)
+
+    findings = found(database)
+
+    assert {finding.code for finding in findings} == {"missing-privilege", "not-looked-at", "no-expiry"}
+    assert "whether an index serves the claims" in only(findings, "not-looked-at").why
+
+
+def test_one_error_hides_no_other_one(database: Database, admin: Admin) -> None:
+    admin.execute("ALTER TABLE user_activity.sessions ENABLE ROW LEVEL SECURITY")
+    admin.execute(
+        "CREATE TABLE public.notes (session uuid PRIMARY KEY REFERENCES user_activity.sessions ON DELETE CASCADE)"
+    )
+    on_delete(admin, SESSIONS, "RETURN NULL")
+
+    findings = found(database)
+
+    assert {finding.code for finding in findings} >= {"refused", "undeclared-cascade", "trigger"}
+    assert only(findings, "refused").fix == f'ALTER ROLE "{WORKER}" BYPASSRLS;'
+
+
+def test_a_rule_is_named_by_the_fix_and_one_that_is_dropped_is_none(database: Database, admin: Admin) -> None:
+    admin.execute("CREATE RULE no_del AS ON DELETE TO favorites.favorites DO INSTEAD NOTHING")
+    (drop,) = admin.execute(only(found(database, job(GUESTS)), "refused").fix.encode()).fetchall()
+    assert drop == ("DROP RULE no_del ON favorites.favorites;",)
+
+    admin.execute(str(drop[0]).encode())
+
+    assert found(database, job(GUESTS)) == []
+
+
+def test_a_child_by_inheritance_is_named_by_the_fix_and_one_that_is_gone_is_none(
+    database: Database, admin: Admin
+) -> None:
+    admin.execute("CREATE TABLE public.more () INHERITS (favorites.favorites)")
+    (alter,) = admin.execute(only(found(database, job(GUESTS)), "refused").fix.encode()).fetchall()
+    admin.execute(str(alter[0]).encode())
+    assert found(database, job(GUESTS)) == []
+
+
+def test_a_vacuum_while_a_run_is_on_is_no_change_of_a_table(database: Database, admin: Admin) -> None:
+    admin.execute("CREATE RULE no_del AS ON DELETE TO favorites.favorites DO INSTEAD NOTHING")
+    admin.execute("DROP RULE no_del ON favorites.favorites")
+    for _ in range(4):
+        rows.favorite(admin)
+
+    def vacuum(fact: Fact) -> None:
+        if isinstance(fact, BatchDone):
+            admin.execute("VACUUM favorites.favorites")
+
+    assert run(database, job(GUESTS, batch_size=2), on=vacuum).report.deleted == {str(FAVORITES): 4}
+
+
+def test_rows_that_expired_before_all_time_never_do(database: Database, admin: Admin) -> None:
+    rows.favorite(admin, "-infinity")
+    assert only(found(database, job(GUESTS)), "no-expiry").severity is Severity.WARNING
 
 
 def test_tables_without_statistics_and_those_in_parts_are_not_taken_for_empty(database: Database, admin: Admin) -> None:

@@ -474,7 +474,7 @@ def test_a_brake_refuses_with_exit_3_and_the_override_that_it_names_lets_the_run
     refused = command("run", GUESTS, "--json", **limit)
 
     assert (refused.code, refused.result["outcome"], ids(admin, FAVORITES)) == (3, "refused", old)
-    named = refused.result["error"]["message"].rpartition(" set ")[2]
+    named = refused.result["error"]["message"].rpartition("--set ")[2]
     assert named == "Safety:Override=max-expired-rows"
     went_on = command("run", GUESTS, "--json", "--log-format", "json", "--set", named, **limit)
     assert (went_on.code, went_on.result["outcome"], ids(admin, FAVORITES)) == (0, "completed", set())

@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from pgretention.errors import ConfigurationError, FaultKind
-from pgretention.report import Fact, Outcome, RunError
+from pgretention.report import Fact, Outcome, RowsKept, RunError
 from pgretention.sinks import logs
 from tests.support.facts import (
     ACTIVITY,
@@ -423,3 +423,11 @@ def test_nothing_slow_is_loaded_before_somebody_logs() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_of_many_rows_that_stay_the_first_twenty_are_said_at_their_level() -> None:
+    stream = StringIO()
+    sink = logs.configure("json", "warning", stream, StandingClock())
+    for _ in range(logs.MOST_KEPT + 5):
+        sink(RowsKept(ACTIVITY.name, RUN, 1, FOREIGN_KEY))
+    assert len(stream.getvalue().splitlines()) == logs.MOST_KEPT == 20

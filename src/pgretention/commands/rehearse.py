@@ -9,6 +9,7 @@ import click
 from pgretention import app, text
 from pgretention.commands.environment import settings_in_force
 from pgretention.commands.options import Options, common_options
+from pgretention.errors import Fault, FaultKind
 
 
 @click.command("rehearse")
@@ -24,5 +25,11 @@ def command(options: Options, *, job: str, batches: int, as_json: bool) -> None:
     locked as they are in a run.
     """
     app.check_name(job)
-    rehearsal = app.rehearse(app.assign(settings_in_force(options))[job], batches)
+    assignment = app.assign(settings_in_force(options))[job]
+    try:
+        rehearsal = app.rehearse(assignment, batches)
+    except Fault as fault:
+        if fault.kind is not FaultKind.PRIVILEGE:
+            raise
+        raise Fault(fault.kind, f"{fault}; `pgretention check {job}` says which and on what") from None
     click.echo(json.dumps(rehearsal.as_json()) if as_json else text.rehearsal_text(rehearsal))

@@ -5,11 +5,12 @@ Severity follows the damage. An error stops a job: rows would be lost that no po
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from pgretention import backlog, catalog, db, plan
 from pgretention.clock import Clock
-from pgretention.errors import Fault, FaultKind
+from pgretention.errors import Fault, FaultKind, Refusal
 from pgretention.job import Job
 from pgretention.preflight import server, tables
 from pgretention.preflight.finding import Finding, Severity, sorted_findings
@@ -40,31 +41,45 @@ def findings(job: Job, session: Session, clock: Clock, older_than: server.Old = 
         found += [*server.horizon(connection, older_than), *server.unseen(connection)]
         found += server.replicas(connection, job.pace)
         read = catalog.read(connection, policy.tables)
-        misfits = list(tables.misfits(policy, read))
-        found += misfits
-        if not misfits:
-            met = tables.references(connection, policy)
-            found += [*tables.undeclared(policy, met), *tables.unindexed(met), *tables.triggers(connection, policy)]
+        met = tables.references(connection, policy)
+        misfits = list(tables.misfits(policy, read, connection.info.user))
+        found += [*misfits, *tables.undeclared(policy, met), *tables.unindexed(met)]
+        found += tables.triggers(connection, policy)
+        if not any("no such table" in finding.why or "has no column" in finding.why for finding in misfits):
             found += server.privileges(connection, policy)
-    if not any(finding.code in {"refused", "missing-privilege"} for finding in found):
-        found += _by_reading_rows(session, job)
+    found += _by_reading_rows(session, job)
     return sorted_findings(found)
 
 
-def _by_reading_rows(session: Session, job: Job) -> list[Finding]:
-    """Looks that need the privileges of a run, and may take too long: then they find nothing."""
+def _by_reading_rows(session: Session, job: Job) -> Iterator[Finding]:
+    """Looks that need the privileges of a run and tables as the policy has them, and may take too long."""
     policy = job.policy
-    found: list[Finding] = []
-    with db.looking(session, backlog.MEASURING) as connection:
-        read = catalog.read(connection, policy.tables)
-        # A cascade, which is found already, would refuse the plan; the claim is the same with it.
-        keys = tuple(key for key in read.foreign_keys if key.on_delete != "CASCADE")
-        statements = plan.build(policy, replace(read, foreign_keys=keys))
-        found += tables.unclaimable(connection, statements, tables.size_of(connection, policy.root))
+    unseen = []
     try:
         with db.looking(session, backlog.MEASURING) as connection:
-            found += tables.never_expiring(connection, policy)
-    except Fault as fault:
-        if fault.kind is not FaultKind.STATEMENT_TIMEOUT:
-            raise
-    return found
+            read = catalog.read(connection, policy.tables)
+            # A cascade, which is found already, would refuse the plan; the claim is the same with it.
+            keys = tuple(key for key in read.foreign_keys if key.on_delete != "CASCADE")
+            statements = plan.build(policy, replace(read, foreign_keys=keys))
+            size = tables.size_of(connection, policy.root)
+            yield from list(tables.unclaimable(connection, statements, size))
+    except (Refusal, Fault) as error:
+        _unless_expected(error)
+        unseen.append("whether an index serves the claims")
+    try:
+        with db.looking(session, backlog.MEASURING) as connection:
+            yield from list(tables.never_expiring(connection, policy))
+    except (Refusal, Fault) as error:
+        _unless_expected(error)
+        unseen.append("whether rows have no expiry")
+    if unseen:
+        why = f"could not be looked at: {' and '.join(unseen)}"
+        fix = "put right what else is found, or look when the server is less busy, then check again"
+        yield Finding(Severity.NOTE, "not-looked-at", str(policy.root), why, fix)
+
+
+def _unless_expected(error: Refusal | Fault) -> None:
+    """Raise what nothing that is found explains."""
+    expected = {FaultKind.PRIVILEGE, FaultKind.STATEMENT_TIMEOUT, FaultKind.DATABASE}
+    if isinstance(error, Fault) and error.kind not in expected:
+        raise error

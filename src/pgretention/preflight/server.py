@@ -78,8 +78,8 @@ def clocks_and_settings(connection: Connection, clock: Clock, safety: Safety) ->
         )
         yield Finding(severity, "clocks-apart", "the server's clock", why, "find out which one is wrong: timedatectl")
     for setting in timeouts:
-        why = "is set for this role, database or server; a run sets its own in each transaction"
-        yield Finding(Severity.NOTE, "timeout", setting, why, "nothing, as long as it is meant for others")
+        why = "is set for this role, database or server; a run is not affected, since it sets its own"
+        yield Finding(Severity.NOTE, "timeout", setting, why, "nothing, as far as pgretention goes")
 
 
 def privileges(connection: Connection, policy: Policy) -> Iterator[Finding]:

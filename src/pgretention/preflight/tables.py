@@ -12,7 +12,7 @@ from pgretention import fit, shape
 from pgretention.catalog import Catalog
 from pgretention.plan import PLANNER, Plan
 from pgretention.policy import Equals, Policy, Table
-from pgretention.preflight.finding import LARGE, Finding, Severity, quoted, statement
+from pgretention.preflight.finding import LARGE, Finding, Severity, quoted, quoted_name, statement
 from pgretention.session import Connection
 
 _COUNTED = 1000
@@ -32,12 +32,28 @@ class Reference:
     indexed: bool
 
 
-def misfits(policy: Policy, catalog: Catalog) -> Iterator[Finding]:
+def misfits(policy: Policy, catalog: Catalog, role: str) -> Iterator[Finding]:
     """Everything for which a run would be refused, but for what `undeclared` finds too."""
     for reason in fit.reasons_against(policy, catalog):
         name, _, why = reason.partition(": ")
         if "ON DELETE CASCADE" not in why:
-            yield Finding(Severity.ERROR, "refused", name, why, "put that right: no run begins before")
+            yield Finding(Severity.ERROR, "refused", name, why, _way_out(name, why, role))
+
+
+def _way_out(name: str, why: str, role: str) -> str:
+    """What puts a table right for which a run is refused, as SQL where that is known."""
+    literal = sql.Literal(name).as_string()
+    if "row-level security" in why:
+        return f"ALTER ROLE {quoted_name(role)} BYPASSRLS;"
+    if "rewrite rules" in why:
+        schema, _, table = name.partition(".")
+        where = f"schemaname = {sql.Literal(schema).as_string()} AND tablename = {sql.Literal(table).as_string()}"
+        drop = "format('DROP RULE %I ON %I.%I;', rulename, schemaname, tablename)"
+        return f"SELECT {drop} FROM pg_rules WHERE {where};"  # noqa: S608  printed, not executed
+    if "inherit" in why:
+        alter = "format('ALTER TABLE %s NO INHERIT %s;', inhrelid::regclass, inhparent::regclass)"
+        return f"SELECT {alter} FROM pg_inherits WHERE inhparent = {literal}::regclass;"  # noqa: S608  as above
+    return "put that right: no run begins before"
 
 
 def references(connection: Connection, policy: Policy) -> list[Reference]:
@@ -89,7 +105,7 @@ def undeclared(policy: Policy, met: list[Reference]) -> Iterator[Finding]:
                 about,
                 f"its foreign key {key.name} to {key.references} is {key.on_delete}: rows that it refers to stay, are "
                 "found by dividing batches, and end the run as partial",
-                f"-- which rows that is about:\nSELECT count(*) FROM {quoted(key.table)};",
+                f"-- how many rows refer to one:\nSELECT count(*) FROM {quoted(key.table)} WHERE {_set(key)};",
             )
         elif key.on_delete in {"SET NULL", "SET DEFAULT"} and not inside:
             yield Finding(
@@ -98,7 +114,8 @@ def undeclared(policy: Policy, met: list[Reference]) -> Iterator[Finding]:
                 about,
                 f"its foreign key {key.name} to {key.references} is {key.on_delete}: a run changes rows of a table "
                 f"that the policy {policy.name} does not name",
-                _other_rule(key),
+                "-- nothing, if that is meant; to keep what is referred to instead, for as long as it is:\n"
+                + _other_rule(key),
             )
         elif key.on_delete == "CASCADE":
             yield Finding(
@@ -107,7 +124,8 @@ def undeclared(policy: Policy, met: list[Reference]) -> Iterator[Finding]:
                 about,
                 f"its foreign key {key.name} to {key.references} is ON DELETE CASCADE: it deletes rows that the policy "
                 f"{policy.name} does not name, as many as there are",
-                _other_rule(key),
+                "-- after this what is referred to stays, and runs are partial, until the rows here are gone:\n"
+                + _other_rule(key),
             )
 
 
@@ -162,7 +180,7 @@ def triggers(connection: Connection, policy: Policy) -> Iterator[Finding]:
 
 def never_expiring(connection: Connection, policy: Policy) -> Iterator[Finding]:
     """Rows that the guard lets go and that have no expiry."""
-    unset = sql.SQL("{} IS NULL").format(sql.Identifier(policy.expiry))
+    unset = sql.SQL("({expiry} IS NULL OR {expiry} = '-infinity')").format(expiry=sql.Identifier(policy.expiry))
     root = sql.Identifier(policy.root.schema, policy.root.name)
     which = sql.SQL(" AND ").join([*_guard(policy), unset])
     query = sql.SQL("SELECT count(*) FROM (SELECT FROM ONLY {} WHERE {} LIMIT {}) AS found")
@@ -174,7 +192,7 @@ def never_expiring(connection: Connection, policy: Policy) -> Iterator[Finding]:
             Severity.WARNING,
             "no-expiry",
             f"{policy.root}.{policy.expiry}",
-            f"is NULL in {many} rows that the guard lets go: they never expire",
+            f"is NULL or -infinity in {many} rows that the guard lets go: they never expire",
             sql.SQL("SELECT count(*) FROM {} WHERE {};").format(root, which).as_string(),
         )
 
@@ -188,12 +206,18 @@ def _guard(policy: Policy) -> list[sql.Composed]:
     ]
 
 
+def _set(key: Reference) -> str:
+    return " AND ".join(f"{sql.Identifier(column).as_string()} IS NOT NULL" for column in key.columns)
+
+
 def _other_rule(key: Reference) -> str:
+    """In place of what the key does now; gives up soon where somebody holds the table, since others queue behind."""
     table = quoted(key.table)
     constraint = sql.Identifier(key.name).as_string()
     columns = ", ".join(sql.Identifier(column).as_string() for column in key.columns)
+    new = f"FOREIGN KEY ({columns}) REFERENCES {quoted(key.references)} ON DELETE RESTRICT NOT VALID"
     return (
-        f"ALTER TABLE {table} DROP CONSTRAINT {constraint}, ADD CONSTRAINT {constraint} FOREIGN KEY ({columns}) "
-        f"REFERENCES {quoted(key.references)} ON DELETE RESTRICT NOT VALID;\n"
+        "SET lock_timeout = '2s';\n"
+        f"ALTER TABLE {table} DROP CONSTRAINT {constraint}, ADD CONSTRAINT {constraint} {new};\n"
         f"ALTER TABLE {table} VALIDATE CONSTRAINT {constraint};"
     )

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import io
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, TextIO, assert_never
 from zoneinfo import ZoneInfo
@@ -52,6 +54,10 @@ LEVELS: Final = {
 
 MOST_KEYS: Final = 1000
 """Keys of a failed batch that one line names; more would be cut off somewhere on their way to a reader."""
+
+
+MOST_KEPT: Final = 20
+"""Lines of a run that say at their own level that a row stays."""
 
 
 def configure(form: str, level: str, stream: TextIO | None = None, clock: Clock | None = None) -> LogSink:
@@ -118,6 +124,9 @@ def _wants_colours(stream: TextIO) -> bool:
 class LogSink:
     """Writes each fact of a run as one line, in the words of its job (`log_names`)."""
 
+    def __init__(self) -> None:
+        self._kept: Counter[str] = Counter()
+
     def __call__(self, fact: Fact) -> None:
         match fact:
             case RunStarted():
@@ -133,13 +142,22 @@ class LogSink:
             case WorkerLost():
                 _write(fact.job, log_names.of(fact.job).lost, _lost(fact))
             case RowsKept():
-                _write(fact.job, log_names.of(fact.job).kept, _kept(fact))
+                self._write_kept(fact)
             case RunScheduled() | CatchingUp() | RunsMissed():
                 _write(fact.job, *_between_runs(fact))
             case RunFinished(report):
+                self._kept.pop(report.run_id, None)
                 _write(report.job, _last_line(log_names.of(report.job), report.outcome), _finished(report))
             case _:
                 assert_never(fact)
+
+    def _write_kept(self, fact: RowsKept) -> None:
+        """The first rows of a run at their level, those after MOST_KEPT at debug: their keys are in its last line."""
+        self._kept[fact.run_id] += 1
+        line = log_names.of(fact.job).kept
+        if self._kept[fact.run_id] > MOST_KEPT:
+            line = replace(line, level=log_names.DEBUG)
+        _write(fact.job, line, _kept(fact))
 
 
 def _write(job: str, line: Line, values: Mapping[str, object]) -> None:

@@ -57,7 +57,7 @@ def _outcome(report: RunReport) -> str:
         case Outcome.REFUSED:
             return f"refused{nothing}"
         case Outcome.PARTIAL:
-            return "deleted all but the rows below"
+            return "the database kept every row that was tried" if nothing else "deleted all but the rows below"
         case Outcome.FAILED:
             return f"failed{nothing}" if nothing else "failed; what is counted here stays deleted"
     assert_never(report.outcome)

@@ -1,14 +1,17 @@
 -- One number for all that a plan relies on: which tables the names stand for, their columns, their triggers (those of
 -- foreign keys, from and to them, among them) and their unique indexes. Any change of these is another number.
 WITH asked AS (
-    SELECT c.oid, c.relkind, c.relhassubclass, c.relhasrules
+    -- Looked up, since VACUUM is what clears relhassubclass and relhasrules, and that is no change.
+    SELECT c.oid, c.relkind,
+           EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid) AS has_children,
+           EXISTS (SELECT FROM pg_catalog.pg_rewrite w WHERE w.ev_class = c.oid) AS has_rules
       FROM ROWS FROM (
                pg_catalog.unnest(%(schemas)s::pg_catalog.text[]), pg_catalog.unnest(%(names)s::pg_catalog.text[])
            ) AS t (schema_name, table_name)
       JOIN pg_catalog.pg_namespace n ON n.nspname = t.schema_name
       JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = t.table_name
 ), facts (fact) AS (
-    SELECT pg_catalog.concat_ws(' ', 'table', oid, relkind, relhassubclass, relhasrules)
+    SELECT pg_catalog.concat_ws(' ', 'table', oid, relkind, has_children, has_rules)
       FROM asked
     UNION ALL
     SELECT pg_catalog.concat_ws(' ', 'column', attrelid, attnum, attname, atttypid, attcollation, attnotnull)

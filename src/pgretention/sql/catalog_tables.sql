@@ -2,7 +2,8 @@
 -- what about it would make a deletion wrong.
 SELECT n.nspname,
        c.relname,
-       CASE WHEN c.relhasrules AND c.relkind = 'r' THEN 'rules' ELSE c.relkind::text END,
+       -- Looked up, since relhasrules stays true after the last rule is dropped, until the next VACUUM.
+       CASE WHEN c.relkind = 'r' AND EXISTS (SELECT FROM pg_catalog.pg_rewrite w WHERE w.ev_class = c.oid) THEN 'rules' ELSE c.relkind::text END,
        EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid),
        (SELECT coalesce(jsonb_object_agg(
                    a.attname,

@@ -23,12 +23,12 @@ UNION ALL
 SELECT 'rows', format('replication slot %%s, %%s', s.slot_name, CASE WHEN s.active THEN 'in use' ELSE 'not in use' END),
        CASE WHEN s.active
             THEN '-- on the replica:' || chr(10) || 'SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY xact_start;'
-            ELSE format('SELECT pg_drop_replication_slot(%%L);', s.slot_name) END
+            ELSE format('-- its reader loses its place:' || chr(10) || 'SELECT pg_drop_replication_slot(%%L);', s.slot_name) END
   FROM pg_replication_slots s
  WHERE greatest(age(s.xmin), age(s.catalog_xmin)) > %(transactions)s
 UNION ALL
 SELECT 'WAL', format('replication slot %%s, not in use', s.slot_name),
-       format('SELECT pg_drop_replication_slot(%%L);', s.slot_name)
+       format('-- its reader loses its place:' || chr(10) || 'SELECT pg_drop_replication_slot(%%L);', s.slot_name)
   FROM pg_replication_slots s
  WHERE NOT s.active AND s.restart_lsn IS NOT NULL
  ORDER BY 1, 2
