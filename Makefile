@@ -1,8 +1,8 @@
 # Everything that is done with a checkout. It needs make, a POSIX shell and Python 3.11 or newer with venv.
 
 PYTHON ?= python3
-# Processes the tests run in; ARGS are handed on to pytest or the benchmarks, as in: make test ARGS="-k watchdog".
-WORKERS ?= 2
+# Processes the tests run in, one more than there are cores, since they often wait; ARGS are handed on to pytest or the benchmarks, as in: make test ARGS="-k watchdog".
+WORKERS ?= 3
 ARGS ?=
 # How long the torture lasts, what it decides by (nothing: another seed each time) and on which major version.
 MINUTES ?= 5
