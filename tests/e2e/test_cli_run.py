@@ -252,7 +252,7 @@ def switched_off(_: Database, admin: Admin) -> dict[str, str]:
 
 
 ENDINGS = {
-    "no such host": Ending(ACTIVITY, no_such_host, 1, "failed", "connection", {None}),
+    "no such host": Ending(GUESTS, no_such_host, 1, "failed", "connection", {None}),
     "nobody listens": Ending(GUESTS, nobody_listens, 1, "failed", "connection", {None}),
     "wrong password": Ending(ACTIVITY, wrong_password, 1, "failed", "connection", {None, "28P01"}),
     "no such database": Ending(GUESTS, no_such_database, 1, "failed", "connection", {None, "3D000"}),
