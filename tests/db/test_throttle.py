@@ -204,11 +204,10 @@ def paused(standby: Standby, admin: Admin) -> Iterator[Standby]:
     """The replica, which has not replayed for longer than the limit; the role sees that."""
     role = sql.Identifier(WORKER)
     admin.execute(sql.SQL("GRANT pg_monitor TO {}").format(role))
-    standby.pause()
+    limit = LIMIT.total_seconds()
     try:
-        admin.execute("CREATE TABLE public.something (n int)")
-        limit = LIMIT.total_seconds()
-        until(lambda: _written(admin) and standby.lag() < limit)  # what was seen last may be from before the pause
+        until(lambda: _written(admin) and standby.lag() < limit)  # what was seen last may be from a pause before
+        standby.pause()
         until(lambda: _written(admin) and standby.lag() > limit)
         yield standby
     finally:

@@ -348,7 +348,7 @@ def test_a_row_that_a_foreign_key_nobody_declared_protects_is_named_three_times_
     assert (last["level"], last["outcome"], last["batch_ids"]) == ("error", "partial", error["keys"])
     assert (last["kind"], last["run_id"]) == ("foreign_key", result["run_id"])
     assert [line for line in again.stderr.splitlines() if not CONSOLE_LINE.fullmatch(line)] == []
-    assert again.stdout.startswith(f"{ACTIVITY}: deleted all but the rows below\n")
+    assert again.stdout.startswith(f"{ACTIVITY}: the database kept every row that was tried\n")
     assert error["message"] in again.stdout
     assert str(sessions[3]) in again.stdout
 
