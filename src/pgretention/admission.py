@@ -48,7 +48,7 @@ class Admission:
         job = self._assignment.job
         try:
             with (
-                connect(self._assignment.dsn, preflight.application_name(job), given_up=self._given_up) as session,
+                connect(self._assignment.dsn, preflight.application_name(job), given_up=self._stop.given_up) as session,
                 self._stop.watching(session),
             ):
                 self._admit(session)
@@ -93,6 +93,3 @@ class Admission:
             return None
         cutoff, began = self._last
         return Previous(cutoff, timedelta(seconds=now - began))
-
-    def _given_up(self) -> Fault | None:
-        return Fault(FaultKind.CANCELLED, "stopped while connecting") if self._stop.requested else None

@@ -26,10 +26,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import cast
 
-from pgretention import catalog, db, plan
+from psycopg import sql
+
+from pgretention import backlog, catalog, db, plan
 from pgretention.errors import Fault, FaultKind, Refusal
 from pgretention.exclusive import Entry
 from pgretention.plan import Plan
+from pgretention.policy import Policy
 from pgretention.session import Connection, Session
 from pgretention.window import Asking, Claim, Cursor
 
@@ -51,8 +54,7 @@ class Batch:
     deleted: dict[str, int]
 
 
-LOOK_FOR = "look for a BEFORE DELETE trigger that returns NULL and for row-level security"
-"""What keeps rows from going although the statement that deletes them succeeds."""
+_LOOK_FOR = "look for a BEFORE DELETE trigger that returns NULL and for row-level security"
 
 
 class Barred(Exception):
@@ -66,6 +68,22 @@ class RolledBack(Exception):
         super().__init__(str(fault))
         self.fault = fault
         self.claim = claim
+
+
+def aim(session: Session, policy: Policy) -> Target:
+    """What is deleted from now on; raises Refusal where that would not be what the policy says, and Fault."""
+    with db.looking(session, backlog.MEASURING) as connection:
+        fingerprint = catalog.fingerprint(connection, policy.tables)
+        statements = plan.build(policy, catalog.read(connection, policy.tables))
+        return Target(statements, backlog.read_cutoff(connection, policy.retention), fingerprint)
+
+
+def claiming_after(cursor: Cursor | None, target: Target, size: int) -> tuple[sql.Composed, dict[str, object]]:
+    """The statement that claims so many root rows after the cursor, from the oldest on without one, and its binds."""
+    if cursor is None:
+        return target.statements.claim_first(size), {"cutoff": target.cutoff}
+    after = {"after_expiry": cursor.expiry, "after_key": cursor.key}
+    return target.statements.claim_next(size), {"cutoff": target.cutoff, **after}
 
 
 def claim_and_delete(
@@ -84,11 +102,7 @@ def claim_and_delete(
     Raises RolledBack, Barred, and Refusal when a table is no longer what the plan was made for.
     """
     statements, policy = target.statements, target.statements.policy
-    binds: dict[str, object] = {"cutoff": target.cutoff}
-    claiming = statements.claim_first(asking.size)
-    if asking.cursor is not None:
-        claiming = statements.claim_next(asking.size)
-        binds |= {"after_expiry": asking.cursor.expiry, "after_key": asking.cursor.key}
+    claiming, binds = claiming_after(asking.cursor, target, asking.size)
     claim: Claim | None = None
     try:
         with db.transaction(session, time(asking.size), plan.PLANNER) as connection:
@@ -109,7 +123,7 @@ def claim_and_delete(
             db.tighten(session, time(rows))
             binds = {"cutoff": target.cutoff, "addresses": addresses, "keys": keys}
             counts = cast("tuple[int, ...]", connection.execute(statements.delete, binds).fetchone())
-            _prove_deleted(counts[-1], rows)
+            prove_deleted(counts[-1], rows)
             db.tighten(session, time(rows))  # less time is left by now, and a trigger may have set what it likes
             connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
     except Fault as fault:
@@ -133,14 +147,15 @@ def _prove_count(claimed: int, *, at_most: int) -> None:
         raise Fault(FaultKind.CLAIM_MISMATCH, f"{claimed} rows claimed where at most {at_most} were asked for")
 
 
-def _prove_deleted(deleted: int, claimed: int) -> None:
+def prove_deleted(deleted: int, claimed: int) -> None:
+    """Raise Fault where other rows went than were claimed, or fewer."""
     if deleted != claimed:
-        raise Fault(FaultKind.CLAIM_MISMATCH, f"{claimed} rows claimed but {deleted} deleted; {LOOK_FOR}")
+        raise Fault(FaultKind.CLAIM_MISMATCH, f"{claimed} rows claimed but {deleted} deleted; {_LOOK_FOR}")
 
 
 def plainly(fault: Fault, target: Target) -> Fault:
     """A declared foreign key that refuses means that children were not deleted although they were told to go."""
     if fault.kind is FaultKind.FOREIGN_KEY and (fault.table, fault.constraint) in target.statements.declared:
-        words = f"rows of {fault.table} are still there after their deletion; {LOOK_FOR}"
+        words = f"rows of {fault.table} are still there after their deletion; {_LOOK_FOR}"
         return Fault(FaultKind.CLAIM_MISMATCH, words, sqlstate=fault.sqlstate, constraint=fault.constraint)
     return fault

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from typing import cast
 
+from pgretention import db
 from pgretention.policy import Table
 from pgretention.session import Connection
 
@@ -69,7 +68,7 @@ def read(connection: Connection, tables: Iterable[Table]) -> Catalog:
     """Look the tables up; needs no privilege on them."""
     facts: dict[Table, TableFacts] = {}
     binds = _binds(tables)
-    rows = connection.execute(_statement("catalog_tables"), binds)
+    rows = connection.execute(db.statement("catalog_tables"), binds)
     for schema, name, kind, inheritors, columns, unique, hazards in rows:
         table = Table(str(schema), str(name))
         facts[table] = TableFacts(
@@ -90,7 +89,7 @@ def read(connection: Connection, tables: Iterable[Table]) -> Catalog:
             on_delete=str(on_delete),
         )
         for name, schema, referencing, columns, to_schema, to_table, referenced, on_delete in connection.execute(
-            _statement("catalog_foreign_keys"), binds
+            db.statement("catalog_foreign_keys"), binds
         )
     ]
     return Catalog(facts, tuple(keys))
@@ -98,16 +97,10 @@ def read(connection: Connection, tables: Iterable[Table]) -> Catalog:
 
 def fingerprint(connection: Connection, tables: Iterable[Table]) -> int:
     """A number that changes when the definition of one of the tables does, as cheap as a batch needs it."""
-    row = connection.execute(_statement("catalog_fingerprint"), _binds(tables)).fetchone()
+    row = connection.execute(db.statement("catalog_fingerprint"), _binds(tables)).fetchone()
     return cast("tuple[int]", row)[0]
 
 
 def _binds(tables: Iterable[Table]) -> dict[str, list[str]]:
     schemas, names = zip(*((table.schema, table.name) for table in tables), strict=True)
     return {"schemas": list(schemas), "names": list(names)}
-
-
-@cache
-def _statement(name: str) -> bytes:
-    """A fixed statement of ours from `sql/`."""
-    return files("pgretention").joinpath("sql", f"{name}.sql").read_bytes()

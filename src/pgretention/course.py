@@ -131,11 +131,9 @@ class Course:
 
     def given_up(self) -> Fault | None:
         """Why a connection is no longer waited for, if it is not."""
-        if self.stop.requested:
-            return Fault(FaultKind.CANCELLED, "stopped while connecting")
-        if self.time_left() <= timedelta(0):
+        if not self.stop.requested and self.time_left() <= timedelta(0):
             return Fault(FaultKind.CONNECTION, "cannot connect: no answer before the time of the run was over")
-        return None
+        return self.stop.given_up()
 
     @property
     def too_short(self) -> bool:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
+from importlib.resources import files
 from math import ceil
 from types import MappingProxyType
-from typing import LiteralString
+from typing import LiteralString, cast
 
 import psycopg
 from psycopg import sql
@@ -59,9 +61,12 @@ def undone(
 
 
 @contextmanager
-def looking(session: Session, statement_timeout: timedelta) -> Generator[Connection]:
+def looking(
+    session: Session, statement_timeout: timedelta, settings: Mapping[LiteralString, str] = _NO_SETTINGS
+) -> Generator[Connection]:
     """One transaction that PostgreSQL does not let write; only pg_catalog's operators are found in it; raises Fault."""
-    with _opened(session, sql.SQL("ONLY"), statement_timeout, {"search_path": "pg_catalog"}) as connection:
+    set_besides: Mapping[LiteralString, str] = {"search_path": "pg_catalog", **settings}
+    with _opened(session, sql.SQL("ONLY"), statement_timeout, set_besides) as connection:
         yield connection
     with faults():
         connection.execute("COMMIT", prepare=False)
@@ -82,6 +87,18 @@ def _opened(
             _roll_back(connection)
             session.patience.allow(None)
             raise
+
+
+@cache
+def statement(name: str) -> bytes:
+    """A fixed statement of ours from `sql/`."""
+    return files("pgretention").joinpath("sql", f"{name}.sql").read_bytes()
+
+
+def written(connection: Connection) -> int:
+    """How many bytes of WAL the server has written so far, for us and for others."""
+    row = connection.execute("SELECT (pg_catalog.pg_current_wal_insert_lsn() - '0/0')::pg_catalog.int8").fetchone()
+    return cast("tuple[int]", row)[0]
 
 
 def tighten(session: Session, statement_timeout: timedelta) -> None:

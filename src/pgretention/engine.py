@@ -25,8 +25,8 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 
-from pgretention import backlog, brakes, catalog, db, exclusive, plan, recovery
-from pgretention.batch import Barred, RolledBack, Target, claim_and_delete
+from pgretention import backlog, brakes, exclusive, recovery
+from pgretention.batch import Barred, RolledBack, Target, aim, claim_and_delete
 from pgretention.clock import Clock
 from pgretention.course import NO_CONDITIONS, Conditions, Course, Ending, Lane, Observe
 from pgretention.errors import Fault, FaultKind
@@ -116,16 +116,13 @@ def _elsewhere(run: Course, session: Session) -> Ending:
 
 def _begin(run: Course, session: Session) -> Target:
     """What the run deletes; raises Refusal where that would not be what the policy says, or where a brake holds."""
-    policy, earliest = run.job.policy, run.clock.now()
+    policy = run.job.policy
     if run.conditions.admit is not None:
         run.conditions.admit(session)
-        earliest = run.clock.now()
-    with db.looking(session, backlog.MEASURING) as connection:
-        fingerprint = catalog.fingerprint(connection, policy.tables)
-        statements = plan.build(policy, catalog.read(connection, policy.tables))
-        run.target = target = Target(statements, backlog.read_cutoff(connection, policy.retention), fingerprint)
+    earliest = run.clock.now()
+    run.target = target = aim(session, policy)
     apart = brakes.apart(target.cutoff + policy.retention, earliest, run.clock)
-    run.before = backlog.measure(session, statements, target.cutoff, run.time_left() / 4)
+    run.before = backlog.measure(session, target.statements, target.cutoff, run.time_left() / 4)
     brakes.hold(run, session, target, apart)
     run.begun = True
     run.observe(

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from importlib.resources import files
 from typing import LiteralString, cast
 
 from psycopg import sql
@@ -84,8 +83,7 @@ def beside(session: Session, lock: str | None, run_id: str) -> Generator[Entry]:
 def holders(session: Session, lock: str) -> str | None:
     """Who keeps a run of the job from beginning now, in words for people; None if nobody can be seen to."""
     with suppress(Fault), db.looking(session, backlog.MEASURING) as connection:
-        asking = files("pgretention").joinpath("sql/lock_holders.sql").read_bytes()
-        row = connection.execute(asking, {"names": [lock, _batches(lock)]}).fetchone()
+        row = connection.execute(db.statement("lock_holders"), {"names": [lock, _batches(lock)]}).fetchone()
         return cast("str | None", row and row[0])
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from math import ceil
 
 from pgretention.errors import PolicyError
 from pgretention.policy import Policy
@@ -42,6 +43,14 @@ class Limits:
             raise PolicyError(f"the number of workers must lie between 1 and {MOST_WORKERS}")
         if self.max_run_duration <= timedelta(0):
             raise PolicyError("the duration of a run must be above zero")
+
+    def batches_for(self, rows: int) -> int:
+        """How many batches so many root rows take."""
+        return ceil(rows / self.batch_size)
+
+    def runs_for(self, batches: int) -> int:
+        """How many runs so many batches take, as far as the limit on batches goes."""
+        return ceil(batches / (self.max_batches or max(1, batches)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from math import ceil
 from typing import cast
 
 from pgretention import backlog, catalog, db, plan
@@ -45,12 +44,12 @@ class Preview:
     @property
     def batches(self) -> int:
         """How many batches everything expired now would take."""
-        return ceil(self.rows[-1].rows / self.job.limits.batch_size)
+        return self.job.limits.batches_for(self.rows[-1].rows)
 
     @property
     def runs(self) -> int:
         """How many runs that would take, as far as the limit on batches goes; their duration is not foreseen."""
-        return ceil(self.batches / (self.job.limits.max_batches or max(1, self.batches)))
+        return self.job.limits.runs_for(self.batches)
 
 
 def look(job: Job, dsn: str, as_of: datetime | None = None) -> Preview:

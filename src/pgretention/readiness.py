@@ -75,14 +75,11 @@ class Readiness:
                 _say(database, fault)
             self._stop.wait(self._every)
 
-    def _given_up(self) -> Fault | None:
-        return Fault(FaultKind.CANCELLED, "stopped while connecting") if self._stop.requested else None
-
     def _look(self, database: _Database) -> Fault | None:
         """See the database, or say why not."""
         try:
             with (
-                connect(database.dsn, _NAME, given_up=self._given_up) as session,
+                connect(database.dsn, _NAME, given_up=self._stop.given_up) as session,
                 db.looking(session, _ANSWER_WITHIN) as connection,
             ):
                 connection.execute("SELECT 1", prepare=False)

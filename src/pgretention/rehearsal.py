@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from importlib.resources import files
 from math import ceil
 from typing import Final, cast
 
 from pgretention import backlog, catalog, db, exclusive, plan, shape
-from pgretention.batch import LOOK_FOR, Target, plainly
+from pgretention.batch import Target, aim, claiming_after, plainly, prove_deleted
 from pgretention.clock import Clock
 from pgretention.errors import Fault, FaultKind, Refusal
 from pgretention.exclusive import Entry, entered
@@ -88,7 +87,7 @@ class Rehearsal:
     @property
     def batches_needed(self) -> int:
         """For everything that is expired."""
-        return ceil(self.backlog.rows / self.job.limits.batch_size)
+        return self.job.limits.batches_for(self.backlog.rows)
 
     @property
     def drained_in(self) -> timedelta | None:
@@ -101,8 +100,7 @@ class Rehearsal:
         limits, drained_in = self.job.limits, self.drained_in
         if drained_in is None:
             return None
-        by_time = ceil(drained_in / limits.max_run_duration)
-        return max(by_time, ceil(self.batches_needed / (limits.max_batches or max(self.batches_needed, 1))))
+        return max(ceil(drained_in / limits.max_run_duration), limits.runs_for(self.batches_needed))
 
     @property
     def target(self) -> timedelta:
@@ -164,11 +162,8 @@ def rehearse(job: Job, dsn: str, clock: Clock, *, batches: int) -> Rehearsal:
     ):
         if entry is None:
             raise Refusal([_elsewhere(session, job)])
-        with db.looking(session, backlog.MEASURING) as connection:
-            fingerprint = catalog.fingerprint(connection, policy.tables)
-            statements = plan.build(policy, catalog.read(connection, policy.tables))
-            target = Target(statements, backlog.read_cutoff(connection, policy.retention), fingerprint)
-        expired = backlog.measure(session, statements, target.cutoff, backlog.MEASURING)
+        target = aim(session, policy)
+        expired = backlog.measure(session, target.statements, target.cutoff, backlog.MEASURING)
         done: list[Rehearsed] = []
         cursor: Cursor | None = None
         while len(done) < batches:
@@ -189,10 +184,7 @@ def _rehearse(
 ) -> tuple[Rehearsed | None, Cursor | None]:
     """One batch after the cursor, and the cursor after it; None when nothing is left."""
     statements = target.statements
-    claiming = statements.claim_first(size) if cursor is None else statements.claim_next(size)
-    binds: dict[str, object] = {"cutoff": target.cutoff}
-    if cursor is not None:
-        binds |= {"after_expiry": cursor.expiry, "after_key": cursor.key}
+    claiming, binds = claiming_after(cursor, target, size)
     batch: Rehearsed | None = None
     try:
         with db.undone(session, STATEMENT, plan.PLANNER) as connection:
@@ -201,7 +193,7 @@ def _rehearse(
             connection.execute(statements.hold)
             if catalog.fingerprint(connection, statements.policy.tables) != target.fingerprint:
                 raise Refusal(["the definition of a table has just been changed; look at it, then rehearse again"])
-            written, began = _wal(connection), clock.monotonic()
+            written, began = db.written(connection), clock.monotonic()
             rows, addresses, keys, expiry, key = cast(
                 "tuple[int, str, str, str, str]", connection.execute(claiming, binds).fetchone()
             )
@@ -213,7 +205,7 @@ def _rehearse(
             values = {"cutoff": target.cutoff.isoformat(), "addresses": addresses, "keys": keys}
             batch = _deleted(connection, batch, target, values)
             took = timedelta(seconds=clock.monotonic() - claimed)
-            batch = replace(batch, deleting=took, wal=_wal(connection) - written, locks=_locks(connection))
+            batch = replace(batch, deleting=took, wal=db.written(connection) - written, locks=_locks(connection))
     except Fault as fault:
         if batch is None or fault.kind is not FaultKind.FOREIGN_KEY:
             raise
@@ -236,10 +228,7 @@ def _deleted(connection: Connection, batch: Rehearsed, target: Target, values: M
         if node["Node Type"] == "ModifyTable"
     }
     policy = target.statements.policy
-    if rows.get(str(policy.root)) != batch.claimed:
-        gone = rows.get(str(policy.root), 0)
-        why = f"{batch.claimed} rows claimed but {gone} deleted; {LOOK_FOR}"
-        raise Fault(FaultKind.CLAIM_MISMATCH, why)
+    prove_deleted(rows[str(policy.root)], batch.claimed)
     return replace(
         batch,
         rows={str(table): rows[str(table)] for table in policy.tables},
@@ -257,12 +246,6 @@ def _deleted(connection: Connection, batch: Rehearsed, target: Target, values: M
     )
 
 
-def _wal(connection: Connection) -> int:
-    """Bytes of WAL that the server has written so far, by us and by others."""
-    row = connection.execute("SELECT (pg_catalog.pg_current_wal_insert_lsn() - '0/0')::pg_catalog.int8").fetchone()
-    return cast("tuple[int]", row)[0]
-
-
 def _locks(connection: Connection) -> tuple[str, ...]:
-    rows = connection.execute(files("pgretention").joinpath("sql/rehearsal_locks.sql").read_bytes())
+    rows = connection.execute(db.statement("rehearsal_locks"))
     return tuple(str(lock) for (lock,) in rows)

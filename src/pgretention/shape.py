@@ -58,12 +58,12 @@ def _shape(
     session: Session, title: str, statement: sql.Composed, binds: Mapping[str, str | None], judge: Judge
 ) -> Shape:
     try:
-        with db.looking(session, backlog.MEASURING) as connection:
-            for name, value in plan.PLANNER.items():
-                connection.execute("SELECT set_config(%s, %s, true)", [name, value])
-            with prepared(connection, statement, binds) as execute:
-                lines = connection.execute(sql.SQL("EXPLAIN (COSTS OFF) {}").format(execute)).fetchall()
-                root = node_of(connection, execute, "FORMAT JSON")["Plan"]
+        with (
+            db.looking(session, backlog.MEASURING, plan.PLANNER) as connection,
+            prepared(connection, statement, binds) as execute,
+        ):
+            lines = connection.execute(sql.SQL("EXPLAIN (COSTS OFF) {}").format(execute)).fetchall()
+            root = node_of(connection, execute, "FORMAT JSON")["Plan"]
     except Fault as fault:
         if fault.kind is not FaultKind.PRIVILEGE:
             raise

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from pgretention import signals
 from pgretention.clock import Clock
+from pgretention.errors import Fault, FaultKind
 from pgretention.session import Session
 
 _LISTENING = 0.1
@@ -48,6 +49,10 @@ class Stop:
     def forced(self) -> bool:
         """Whether even the statement in flight is to be given up."""
         return self._forced.is_set()
+
+    def given_up(self) -> Fault | None:
+        """Why a connection is no longer waited for, once a stop is requested; see `session.connect`."""
+        return Fault(FaultKind.CANCELLED, "stopped while connecting") if self.requested else None
 
     def wait(self, at_most: timedelta) -> bool:
         """Wait for that long, or until a stop is requested; whether it is."""

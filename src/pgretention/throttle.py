@@ -21,7 +21,6 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib.resources import files
 from typing import Final, cast
 
 from pgretention import backlog, db
@@ -34,7 +33,6 @@ LOOK_AGAIN: Final = timedelta(seconds=1)
 """Between two looks at a replica, and at whether the run is to end."""
 
 _NOTHING: Final = timedelta(0)
-_WAL: Final = "SELECT (pg_current_wal_insert_lsn() - '0/0')::int8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +119,7 @@ class Governor:
     def _wal(self) -> int:
         """How many bytes of WAL the server has written so far."""
         with db.looking(self._session, backlog.MEASURING) as connection:
-            return cast("tuple[int]", connection.execute(_WAL).fetchone())[0]
+            return db.written(connection)
 
     def _behind(self, limit: timedelta) -> tuple[str, timedelta | None] | None:
         """The replica that is furthest behind, with its lag, None for one that catches up; None if none is too far."""
@@ -130,14 +128,13 @@ class Governor:
         while self._looks and all(self._looks[0][1] <= replica.replayed for replica in replicas):
             self._looks.popleft()
         self._looks.append((now, written))
-        furthest: tuple[str, timedelta | None] | None = None
+        lags: list[tuple[timedelta, str]] = []
         for replica in replicas:
-            lag = None if replica.lag is None else max(replica.lag, self._silent(replica, now))
-            if lag is None:
+            if replica.lag is None:
                 return replica.name, None
-            if lag > limit and (furthest is None or furthest[1] is None or lag > furthest[1]):
-                furthest = replica.name, lag
-        return furthest
+            lags.append((max(replica.lag, self._silent(replica, now)), replica.name))
+        lag, name = max(lags, default=(_NOTHING, ""))
+        return (name, lag) if lag > limit else None
 
     def _silent(self, replica: _Replica, now: float) -> timedelta:
         """How long ago something was seen written that the replica has not replayed."""
@@ -146,7 +143,7 @@ class Governor:
 
     def _look(self) -> tuple[int, list[_Replica]]:
         with db.looking(self._session, backlog.MEASURING) as connection:
-            rows = connection.execute(files("pgretention").joinpath("sql/replicas.sql").read_bytes()).fetchall()
+            rows = connection.execute(db.statement("replicas")).fetchall()
         replicas = []
         seen = cast("list[tuple[str, str | None, int | None, float, int, str]]", rows)
         for name, state, replayed, lag, _, role in seen:

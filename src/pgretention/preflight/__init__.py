@@ -56,7 +56,7 @@ def _by_reading_rows(session: Session, job: Job) -> Iterator[Finding]:
     policy = job.policy
     unseen = []
     try:
-        with db.looking(session, backlog.MEASURING) as connection:
+        with db.looking(session, backlog.MEASURING, plan.PLANNER) as connection:
             read = catalog.read(connection, policy.tables)
             # A cascade, which is found already, would refuse the plan; the claim is the same with it.
             keys = tuple(key for key in read.foreign_keys if key.on_delete != "CASCADE")

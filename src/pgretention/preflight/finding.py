@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib.resources import files
 
 from psycopg import sql
 
+from pgretention import db
 from pgretention.policy import Table
 
 LARGE = 10_000
@@ -52,7 +52,7 @@ def sorted_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 def statement(name: str) -> bytes:
     """A fixed look of ours from `sql/`."""
-    return files("pgretention").joinpath("sql", f"preflight_{name}.sql").read_bytes()
+    return db.statement(f"preflight_{name}")
 
 
 def quoted(table: Table, *columns: str) -> str:

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from pgretention import fit, shape
 from pgretention.catalog import Catalog
-from pgretention.plan import PLANNER, Plan
+from pgretention.plan import Plan
 from pgretention.policy import Equals, Policy, Table
 from pgretention.preflight.finding import LARGE, Finding, Severity, quoted, quoted_name, statement
 from pgretention.session import Connection
@@ -145,9 +145,10 @@ def unindexed(met: list[Reference]) -> Iterator[Finding]:
 
 
 def unclaimable(connection: Connection, statements: Plan, rows: int) -> Iterator[Finding]:
-    """A claim that cannot read an index in its order sorts all that is expired, for every batch."""
-    for name, value in PLANNER.items():
-        connection.execute("SELECT set_config(%s, %s, true)", [name, value])
+    """A claim that cannot read an index in its order sorts all that is expired, for every batch.
+
+    The transaction has the planner's settings of a batch.
+    """
     explain = sql.SQL("EXPLAIN (FORMAT JSON) {}").format(statements.claim_first(1000))
     row = connection.execute(explain, {"cutoff": "2020-01-01"}).fetchone()
     found = shape.nodes(cast("tuple[list[shape.Node]]", row)[0][0]["Plan"])

@@ -47,8 +47,6 @@ _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_E
 _SECOND: Final = 1_000_000_000
 _WRONG: Final = frozenset({Outcome.FAILED, Outcome.PARTIAL, Outcome.REFUSED})
 
-Values = Mapping[str, str | int | float | bool]
-
 
 @contextmanager
 def sent(environment: Mapping[str, str], clock: Clock, *, continued: bool) -> Generator[list[Traces]]:
@@ -100,7 +98,7 @@ class Traces:
             case _:
                 pass  # said by the worker between runs, or a wait, of which the run has the sum
 
-    def _begin(self, job: str, run_id: str, at: int, values: Values) -> Span:
+    def _begin(self, job: str, run_id: str, at: int, values: trace_names.Values) -> Span:
         named = trace_names.run(job, run_id)
         return self._tracer.start_span(job, self._parent, attributes={**named, **values}, start_time=at)
 
