@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 FLUSHING: Final = 3
 """Seconds that the end of a process may take for what is not sent yet."""
 
+_ASKING: Final = 2
+"""Seconds for a request to the collector: less, so that what is lost at the end is still told."""
+
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _SECOND: Final = 1_000_000_000
 _WRONG: Final = frozenset({Outcome.FAILED, Outcome.PARTIAL, Outcome.REFUSED})
@@ -146,27 +149,50 @@ def _provider(environment: Mapping[str, str]) -> Generator[Tracer]:
     for library in "opentelemetry", "urllib3", "requests":
         logging.getLogger(library).setLevel(logging.CRITICAL + 1)
     name = {} if environment.get("OTEL_SERVICE_NAME") else {"service.name": "pgretention"}
-    provider = TracerProvider(resource=Resource.create({**name, "service.version": __version__}))
-    provider.add_span_processor(BatchSpanProcessor(_complaining(OTLPSpanExporter(timeout=FLUSHING))))
+    # Whoever leaves has waited for the threads long enough: shutdown_on_exit would wait for them once more.
+    resource = Resource.create({**name, "service.version": __version__})
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    complaint = _Complaint()
+    provider.add_span_processor(BatchSpanProcessor(_complaining(OTLPSpanExporter(timeout=_ASKING), complaint)))
     try:
         yield provider.get_tracer("pgretention", __version__)
     finally:
         ending = threading.Thread(target=provider.shutdown, name="traces", daemon=True)
         ending.start()
         ending.join(FLUSHING)
+        complaint.silence()
 
 
-def _complaining(exporter: SpanExporter) -> SpanExporter:
-    """The exporter, which says once in our own log that spans are lost."""
+class _Complaint:
+    """Says once that spans are lost, and not while the interpreter ends: it would be aborted with its log in hand."""
+
+    def __init__(self) -> None:
+        self._said = False
+        self._saying = threading.Lock()
+
+    def say(self) -> None:
+        with self._saying:
+            if not self._said:
+                self._said = True
+                logs.say(WARNING, "traces lost", reason="the collector does not take them; runs go on")
+
+    def silence(self) -> None:
+        """Say nothing from now on; a log that nobody reads is not waited for."""
+        self._said = True
+        if self._saying.acquire(timeout=1.0):
+            self._saying.release()
+
+
+def _complaining(exporter: SpanExporter, complaint: _Complaint) -> SpanExporter:
+    """The exporter, which complains in our own log when spans are lost."""
     from opentelemetry.sdk.trace.export import SpanExportResult  # noqa: PLC0415  an extra
 
-    export, told = exporter.export, threading.Event()
+    export = exporter.export
 
     def export_and_tell(spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = export(spans)
-        if result is not SpanExportResult.SUCCESS and not told.is_set():
-            told.set()
-            logs.say(WARNING, "traces lost", reason="the collector does not take them; runs go on")
+        if result is not SpanExportResult.SUCCESS:
+            complaint.say()
         return result
 
     exporter.export = export_and_tell  # type: ignore[method-assign]
