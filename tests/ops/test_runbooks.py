@@ -65,7 +65,11 @@ FAULTS: dict[str, Callable[[Admin], object]] = {
     "run-refused.md": lambda admin: [*note(admin, "CASCADE"), *old_favorites(admin, 3)],
     "too-much-deleted.md": lambda admin: old_favorites(admin, 3),
 }
-SETTINGS = {"backlog-grows.md": {"ActivityRetention__BatchSize": "2", "ActivityRetention__MaxBatchesPerRun": "3"}}
+SETTINGS = {
+    "backlog-grows.md": {"ActivityRetention__BatchSize": "2", "ActivityRetention__MaxBatchesPerRun": "3"},
+    "no-run.md": {"JOB": "guest-favorites-cleanup"},
+    "run-refused.md": {"Favorites__GuestRetention__MaxExpiredRows": "1"},
+}
 
 
 @pytest.fixture
