@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
+import psycopg
 import pytest
 from psycopg import Connection
 from psycopg.rows import TupleRow
@@ -97,8 +98,11 @@ def test_every_command_does_and_prints_what_the_runbook_says(
     if page == "lock-not-released.md":
         lock(database)
     printed = ""
+    typed = database.connect()
     for kind, text in blocks(page):
-        if kind == "sh":
+        if kind == "sql":  # into a psql that stays open
+            printed = "\n".join({True: "t", False: "f"}[answer] for (answer,) in typed.execute(text.encode()))
+        elif kind == "sh":
             done = subprocess.run(
                 ["bash", "-eu", "-c", text],
                 env={**environment, **SETTINGS.get(page, {})},
@@ -115,6 +119,19 @@ def test_every_command_does_and_prints_what_the_runbook_says(
             assert_says(printed, text)
 
 
+def test_whoever_holds_the_same_lock_in_another_database_is_neither_named_nor_ended(
+    database: Database, environment: dict[str, str]
+) -> None:
+    with psycopg.connect(database.server.dsn(), autocommit=True) as elsewhere:
+        elsewhere.execute(f"SELECT pg_advisory_lock({LOCK})".encode())
+        asked = [text for kind, text in blocks("lock-not-released.md") if kind == "sh" and "pg_locks" in text]
+        said = [subprocess.check_output(["bash", "-eu", "-c", text], env=environment, text=True) for text in asked]
+        assert len(said) == 2
+        assert said[0].endswith("(0 rows)\n\n")
+        assert said[1] == ""
+        assert elsewhere.execute("SELECT 1").fetchone() == (1,)
+
+
 def assert_says(printed: str, wanted: str) -> None:
     """Each line of what is wanted, … standing for anything, begins a line of what was printed, in that order."""
     lines = iter(printed.splitlines())
@@ -129,8 +146,8 @@ def test_every_runbook_has_a_fault_to_be_tried_on_and_stands_in_the_list() -> No
     for page in PAGES:
         assert f"({page})" in index
         kinds = [kind for kind, _ in blocks(page)]
-        assert set(kinds) <= {"sh", "text", "promql"}
-        assert kinds.count("sh") == kinds.count("text") >= 2, page
+        assert set(kinds) <= {"sh", "sql", "text", "promql"}
+        assert kinds.count("sh") + kinds.count("sql") == kinds.count("text") >= 2, page
 
 
 def test_every_expression_names_metrics_that_there_are() -> None:
