@@ -107,6 +107,7 @@ def _until_made_up(room: Path, instant: float) -> None:
         if any(due > instant for due, _ in _transactions(room)):
             return
         time.sleep(0.05)
+    raise RuntimeError(f"pgbench did not make up within {_PATIENCE:.0f} s for what was due in the turn")
 
 
 def _transactions(room: Path) -> Generator[tuple[float, float]]:

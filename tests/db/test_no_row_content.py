@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import LiteralString
 from uuid import UUID
 
 import pytest
@@ -19,7 +18,7 @@ from tests.support import rows
 from tests.support.gates import one
 from tests.support.rows import EVENTS, FAVORITES, SESSIONS, VIEWS
 from tests.support.runs import ACTIVITY, GUESTS, Run, job, run
-from tests.support.triggers import drop, on_delete
+from tests.support.triggers import QUOTING, drop, make_room_for_copies, on_delete
 
 Admin = Connection[TupleRow]
 
@@ -42,28 +41,7 @@ def contents(admin: Admin) -> None:
     rows.favorite(admin, anonymous_id=planted(4), property_object_id=planted(5), note="secret note")
     for table in EVENTS, VIEWS, SESSIONS, FAVORITES:
         assert SECRET.search(str(one(admin, f"SELECT t::text FROM {table} AS t")))
-    admin.execute("CREATE TABLE public.copies (words text UNIQUE, CONSTRAINT short CHECK (length(words) < 1000))")
-
-
-# Each of these puts the whole row into what the server says.
-FAILURES: dict[str, LiteralString] = {
-    "message": "RAISE 'gone: %', OLD",
-    "detail, hint": "RAISE 'no' USING DETAIL = OLD::text, HINT = OLD::text",
-    "foreign key": "RAISE '%', OLD USING ERRCODE = '23503', DETAIL = OLD::text",
-    "restrict": "RAISE '%', OLD USING ERRCODE = '23001'",
-    "serialization": "RAISE '%', OLD USING ERRCODE = '40001'",
-    "deadlock": "RAISE '%', OLD USING ERRCODE = '40P01'",
-    "lock timeout": "RAISE '%', OLD USING ERRCODE = '55P03'",
-    "statement timeout": "RAISE '%', OLD USING ERRCODE = '57014'",
-    "privilege": "RAISE '%', OLD USING ERRCODE = '42501'",
-    "connection": "RAISE '%', OLD USING ERRCODE = '08006'",
-    "conversion": "PERFORM OLD::text::integer",
-    "unique": "INSERT INTO public.copies VALUES (OLD::text), (OLD::text)",
-    "check": "INSERT INTO public.copies VALUES (repeat(OLD::text, 100))",
-    "dynamic statement": "EXECUTE format('SELECT %L FROM no_such_table', OLD)",
-    "context": "PERFORM 1 / (length(OLD::text) - length(OLD::text))",
-    "warning first": "RAISE WARNING '%', OLD; RAISE 'no'",
-}
+    make_room_for_copies(admin)
 
 
 def assert_silent(ran: Run, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
@@ -88,7 +66,7 @@ def test_no_error_of_the_server_gives_a_row_away(
     table: Table,
 ) -> None:
     caplog.set_level(0)
-    for how, failure in FAILURES.items():
+    for how, failure in QUOTING.items():
         trigger = on_delete(admin, table, failure)
 
         ran = run(database, job(policy))

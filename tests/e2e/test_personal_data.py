@@ -7,38 +7,31 @@ that is where others let it out. What `command` starts is looked at on both stre
 from __future__ import annotations
 
 from typing import LiteralString
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import pytest
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
+from pgretention.config import HostPort
 from pgretention.demo.server import free_port
 from tests.databases import Database
 from tests.support.command import Command, commands
 from tests.support.ears import Ears, ears
 from tests.support.planted import HIDDEN, plant
 from tests.support.rows import FAVORITES, SESSIONS
-from tests.support.triggers import on_delete
+from tests.support.scrapes import ask
+from tests.support.triggers import QUOTING, on_delete
 from tests.support.workers import ACTIVITY, GUESTS, Worker, just_now
 
 Admin = Connection[TupleRow]
 
 PASSWORD = "nobody-may-know"
 
-FAILURES: dict[str, tuple[LiteralString, int]] = {
-    "a message": ("RAISE 'gone: %', OLD", 1),
-    "detail and hint": ("RAISE 'no' USING DETAIL = OLD::text, HINT = OLD::text", 1),
-    "a constraint": ("RAISE 'no' USING CONSTRAINT = OLD::text, TABLE = OLD::text, SCHEMA = OLD::text", 1),
-    "a foreign key": ("RAISE '%', OLD USING ERRCODE = '23503', DETAIL = OLD::text", 1),
-    "a deadlock": ("RAISE '%', OLD USING ERRCODE = '40P01'", 1),
-    "a conversion": ("PERFORM OLD::text::integer", 1),
-    "a statement": ("EXECUTE format('SELECT %L FROM no_such_table', OLD)", 1),
-    "warnings alone": ("RAISE WARNING '%', OLD", 0),
-}
-"""What a trigger does with each row, and the exit code of the run."""
+FAILURES: dict[str, LiteralString] = {
+    name: QUOTING[name]
+    for name in ("message", "detail, hint", "foreign key", "deadlock", "conversion", "dynamic statement")
+} | {"constraint": "RAISE 'no' USING CONSTRAINT = OLD::text, TABLE = OLD::text, SCHEMA = OLD::text"}
 
 TABLES = {ACTIVITY: SESSIONS, GUESTS: FAVORITES}
 
@@ -74,13 +67,28 @@ def test_a_run_whose_errors_quote_rows_shows_them_to_nobody(
     command: Command, admin: Admin, job: str, failure: str
 ) -> None:
     plant(admin)
-    body, code = FAILURES[failure]
-    on_delete(admin, TABLES[job], body)
+    on_delete(admin, TABLES[job], FAILURES[failure])
 
     with ears() as into:
         ended = command("run", job, "--json", "--log-format", "json", "--log-level", "debug", **told_to(into))
 
-    assert ended.code == code
+    assert ended.code == 1
+    assert set(into.heard) == {"/v1/traces", f"/metrics/job/{job}"}
+    assert_silent(into.heard)
+
+
+@pytest.mark.req("F-14", "A-21", "A-23", "F-16")
+@pytest.mark.parametrize("job", [ACTIVITY, GUESTS])
+def test_a_run_during_which_triggers_warn_of_rows_shows_them_to_nobody(
+    command: Command, admin: Admin, job: str
+) -> None:
+    plant(admin)
+    on_delete(admin, TABLES[job], "RAISE WARNING '%', OLD")
+
+    with ears() as into:
+        ended = command("run", job, "--json", "--log-format", "json", "--log-level", "debug", **told_to(into))
+
+    assert ended.code == 0
     assert set(into.heard) == {"/v1/traces", f"/metrics/job/{job}"}
     assert_silent(into.heard)
 
@@ -90,25 +98,17 @@ def test_a_worker_whose_runs_fail_shows_no_row_on_its_pages(command: Command, ad
     plant(admin)
     for table in TABLES.values():
         on_delete(admin, table, "RAISE '%', OLD USING DETAIL = OLD::text, CONSTRAINT = OLD::text")
-    address = f"127.0.0.1:{free_port()}"
+    address = HostPort("127.0.0.1", free_port())
 
     with ears() as into:
-        worker = Worker(command, "--log-level", "debug", Http__Listen=address, **just_now(), **told_to(into))
+        worker = Worker(command, "--log-level", "debug", Http__Listen=str(address), **just_now(), **told_to(into))
         worker.until_said("failed", job=ACTIVITY)
         worker.until_said("job failed", job=GUESTS)
-        pages = {path: body_of(f"http://{address}{path}") for path in ("/metrics", "/livez", "/readyz", "/", "/api")}
+        pages = {path: ask(address, path).text.encode() for path in ("/metrics", "/livez", "/readyz", "/", "/api")}
         assert worker.end().code == 0
 
     assert b'pgretention_runs_total{job="guest-favorites-cleanup",outcome="failed"} 1' in pages["/metrics"]
     assert_silent(into.heard | pages)
-
-
-def body_of(url: str) -> bytes:
-    try:
-        with urlopen(url, timeout=30) as response:
-            return bytes(response.read())
-    except HTTPError as error:
-        return bytes(error.read())
 
 
 @pytest.mark.req("F-14", "H-05")

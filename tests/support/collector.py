@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import socket
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.support.listener import listening
 
 Attributes = dict[str, Any]
 
@@ -34,7 +35,7 @@ class Span:
 class Collector:
     """What has come so far, and every byte of it."""
 
-    url: str
+    url: str = ""
     spans: list[Span] = field(default_factory=list)
     resource: Attributes = field(default_factory=dict)
     raw: bytes = b""
@@ -47,28 +48,15 @@ class Collector:
 def collector() -> Generator[Collector]:
     """Listens on the loopback while inside."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            assert self.headers["Content-Type"] == "application/x-protobuf"
-            assert self.path == "/v1/traces"
-            _take(into, body)
-            self.send_response(200)
-            self.end_headers()
+    into = Collector()
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name is the library's
-            pass
+    def hear(request: BaseHTTPRequestHandler, body: bytes) -> None:
+        assert request.headers["Content-Type"] == "application/x-protobuf"
+        assert request.path == "/v1/traces"
+        _take(into, body)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    into = Collector(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with listening(hear) as into.url:
         yield into
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 @contextmanager

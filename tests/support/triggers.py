@@ -13,6 +13,26 @@ from pgretention.policy import Table
 
 _numbers = itertools.count(1)
 
+QUOTING: dict[str, LiteralString] = {
+    "message": "RAISE 'gone: %', OLD",
+    "detail, hint": "RAISE 'no' USING DETAIL = OLD::text, HINT = OLD::text",
+    "foreign key": "RAISE '%', OLD USING ERRCODE = '23503', DETAIL = OLD::text",
+    "restrict": "RAISE '%', OLD USING ERRCODE = '23001'",
+    "serialization": "RAISE '%', OLD USING ERRCODE = '40001'",
+    "deadlock": "RAISE '%', OLD USING ERRCODE = '40P01'",
+    "lock timeout": "RAISE '%', OLD USING ERRCODE = '55P03'",
+    "statement timeout": "RAISE '%', OLD USING ERRCODE = '57014'",
+    "privilege": "RAISE '%', OLD USING ERRCODE = '42501'",
+    "connection": "RAISE '%', OLD USING ERRCODE = '08006'",
+    "conversion": "PERFORM OLD::text::integer",
+    "unique": "INSERT INTO public.copies VALUES (OLD::text), (OLD::text)",
+    "check": "INSERT INTO public.copies VALUES (repeat(OLD::text, 100))",
+    "dynamic statement": "EXECUTE format('SELECT %L FROM no_such_table', OLD)",
+    "context": "PERFORM 1 / (length(OLD::text) - length(OLD::text))",
+    "warning first": "RAISE WARNING '%', OLD; RAISE 'no'",
+}
+"""Bodies that fail, each with the whole row in what the server says of it."""
+
 
 def on_delete(
     connection: Connection[TupleRow],
@@ -43,3 +63,8 @@ def on_delete(
 
 def drop(connection: Connection[TupleRow], table: Table, name: sql.Identifier) -> None:
     connection.execute(sql.SQL("DROP TRIGGER {} ON {}").format(name, sql.Identifier(table.schema, table.name)))
+
+
+def make_room_for_copies(connection: Connection[TupleRow]) -> None:
+    """The table that "unique" and "check" put rows into."""
+    connection.execute("CREATE TABLE public.copies (words text UNIQUE, CONSTRAINT short CHECK (length(words) < 1000))")

@@ -1,4 +1,4 @@
-"""docs/reference/exit-codes.md says of every outcome and every code what the code does, and the README nothing else."""
+"""docs/reference/exit-codes.md says of every outcome, every code and every command what the commands do."""
 
 from __future__ import annotations
 
