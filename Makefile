@@ -13,6 +13,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := requirements/dev.txt
 BENCH_LOCK := requirements/bench.txt
+BROWSER_LOCK := requirements/browser.txt
+# Upgraded by: npm --prefix tests/page install axe-core@latest
+AXE_LOCK := tests/page/package-lock.json
+AXE := tests/page/node_modules
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check
 # UPGRADE=--upgrade takes the newest versions; without it `make lock` keeps what is locked and adds what is missing.
 UPGRADE ?=
@@ -32,13 +36,13 @@ venv: $(VENV)/.installed ## make the virtual environment, or bring it up to date
 demo: venv ## see it at work on a throw-away PostgreSQL with made-up data
 	@$(BIN)/pgretention demo
 
-test: $(VENV)/.bench ## run all tests, on every PostgreSQL found here
+test: $(VENV)/.browser $(AXE)/.installed ## run all tests, on every PostgreSQL found here
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 torture: venv ## kill, cut and restart everything for MINUTES=5 and prove that nothing is lost (SEED=n repeats one)
 	$(BIN)/python -m tests.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(SERVER),--server $(SERVER))
 
-check: $(VENV)/.bench ## look for mistakes without running anything: lint, format, types, import order
+check: $(VENV)/.browser ## look for mistakes without running anything: lint, format, types, import order
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -63,9 +67,10 @@ lock: venv ## write requirements/*.txt anew from pyproject.toml (UPGRADE=--upgra
 	$(COMPILE) pyproject.toml --extra demo --extra otel --group dev --group build \
 		--constraint requirements/runtime.txt --output-file $(LOCK)
 	$(COMPILE) --group bench --constraint $(LOCK) --output-file $(BENCH_LOCK)
+	$(COMPILE) --group browser --constraint $(LOCK) --constraint $(BENCH_LOCK) --output-file $(BROWSER_LOCK)
 
 clean: ## remove the virtual environment, caches and whatever was built
-	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(AXE) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # Each stamp is written last, so an interrupted installation is begun again from nothing.
@@ -86,3 +91,11 @@ $(VENV)/.installed: $(VENV)/.locked pyproject.toml
 $(VENV)/.bench: $(VENV)/.installed $(BENCH_LOCK)
 	@$(PIP_INSTALL) --require-hashes -r $(BENCH_LOCK)
 	@touch $@
+
+$(VENV)/.browser: $(VENV)/.bench $(BROWSER_LOCK)
+	@$(PIP_INSTALL) --require-hashes -r $(BROWSER_LOCK)
+	@touch $@
+
+$(AXE)/.installed: $(AXE_LOCK) tests/page/package.json tests/page/.npmrc
+	@if command -v npm >/dev/null; then npm --prefix tests/page ci --loglevel error && touch $@; \
+	else echo "npm is not here: the tests in a browser are left out" >&2; fi

@@ -16,6 +16,7 @@ from pgretention.demo.binaries import Binaries, available, find_binaries
 from pgretention.demo.server import ThrowawayServer
 from pgretention.errors import ThrowawayServerError
 from tests.databases import Database, fresh_database, make_template
+from tests.page import browser
 from tests.support import pgbouncer, prometheus
 
 INSTALLED = available()
@@ -26,6 +27,7 @@ settings.load_profile("untimed")
 collect_ignore = [
     *([] if pgbouncer.installed() else ["db/test_pgbouncer.py"]),
     *([] if prometheus.installed() else ["ops/test_prometheus.py"]),
+    *([] if browser.installed() else ["page"]),
 ]
 
 
@@ -41,6 +43,7 @@ def pytest_report_header() -> list[str]:
         f"servers: {', '.join(map(str, INSTALLED))}",
         f"poolers: {pgbouncer.described()}",
         f"prometheus: {prometheus.described()}",
+        f"browser: {browser.described()}",
     ]
 
 
