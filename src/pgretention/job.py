@@ -111,7 +111,10 @@ class Safety:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the command line and the worker run: `name` is the policy's."""
+    """What the command line and the worker run: `name` is the policy's.
+
+    `promise` is how long after it expired a row is gone at the latest, as long as nothing is wrong.
+    """
 
     policy: Policy
     limits: Limits
@@ -120,6 +123,7 @@ class Job:
     pace: Pace = Pace()
     safety: Safety = Safety()
     enabled: bool = True
+    promise: timedelta = timedelta(days=1)
 
     @property
     def name(self) -> str:

@@ -67,7 +67,7 @@ def look(job: Job, dsn: str, as_of: datetime | None = None) -> Preview:
             as_of=as_of,
             rows=_rows(session, statements, cutoff),
             span=_span(session, statements, cutoff),
-            statements=_texts(statements, job.limits.batch_size),
+            statements=texts(statements, job.limits.batch_size),
             pooled=session.pooled,
         )
 
@@ -91,8 +91,8 @@ def _span(session: Session, statements: Plan, cutoff: datetime) -> tuple[str, st
     return (oldest, newest) if oldest is not None and newest is not None else None
 
 
-def _texts(statements: Plan, batch_size: int) -> dict[str, str]:
-    """The statements of a batch as a person would write them, placeholders as psql variables."""
+def texts(statements: Plan, batch_size: int) -> dict[str, str]:
+    """The statements of a batch by title, as a person would write them: placeholders are psql variables."""
     return {
         title: re.sub(r"%\((\w+)\)s", r":'\1'", statement.as_string())
         for title, statement in {

@@ -31,11 +31,12 @@ _ENDING_SECONDS = 1.0
 
 @dataclass(slots=True)
 class _Database:
-    """A database, the jobs that clean it, and when it was last seen by the monotonic clock."""
+    """A database, the jobs that clean it, when it was last seen by the monotonic clock, and why it was not since."""
 
     dsn: str
     jobs: list[str] = field(default_factory=list)
     seen: float | None = None
+    fault: Fault | None = None
 
     def __str__(self) -> str:
         return f"database of {' and '.join(self.jobs)}"
@@ -55,21 +56,35 @@ class Readiness:
 
         A database counts as there for three intervals after it was last seen.
         """
-        reasons = ["stopping"] if self._stop.requested else []
-        now = self._clock.monotonic()
+        unseen = [why for database in self._databases if (why := self._unseen(database))]
+        return [*(["stopping"] if self._stop.requested else []), *unseen]
+
+    def away(self, job: str) -> str | None:
+        """Since when the database of a job does not count as there, and why; None if it does, or nobody looked yet.
+
+        `not seen for 125 s: cannot connect: connection refused`, without its address.
+        """
         for database in self._databases:
-            seen = database.seen
-            if seen is None:
-                reasons.append(f"{database} not seen yet")
-            elif now - seen > _MISSED_LOOKS * self._every.total_seconds():
-                reasons.append(f"{database} not seen for {now - seen:.0f} s")
-        return reasons
+            since, fault = self._since(database), database.fault
+            if job in database.jobs and since and (fault or database.seen is not None):
+                return f"{since}: {fault}" if fault else since
+        return None
+
+    def _unseen(self, database: _Database) -> str | None:
+        since = self._since(database)
+        return None if since is None else f"{database} {since}"
+
+    def _since(self, database: _Database) -> str | None:
+        seen, now = database.seen, self._clock.monotonic()
+        if seen is None:
+            return "not seen yet"
+        return f"not seen for {now - seen:.0f} s" if now - seen > _MISSED_LOOKS * self._every.total_seconds() else None
 
     def watch(self, database: _Database) -> None:
         """Look at one database at once and then at every interval, until a stop is requested."""
         away = False
         while not self._stop.requested:
-            fault = self._look(database)
+            database.fault = fault = self._look(database)
             if (fault is not None) is not away and not self._stop.requested:
                 away = fault is not None
                 _say(database, fault)

@@ -38,10 +38,21 @@ from pgretention.report import (
 from pgretention.sinks import log_names, logs, progress, summary
 from pgretention.sinks.bar import Bar
 from pgretention.sinks.fan_out import Sink, fan_out
+from pgretention.sinks.history import History
 from pgretention.sinks.metrics import Metrics
+from pgretention.sinks.records import RunRecord
 from tests.support.facts import ACTIVITY, FOREIGN_KEY, GUEST, JOBS, NOW, RUN, StandingClock, stories
 
-SINKS = ("json log", "console log", "progress bar", "progress in a pipe", "summary", "metrics", "all at once")
+SINKS = (
+    "json log",
+    "console log",
+    "progress bar",
+    "progress in a pipe",
+    "summary",
+    "metrics",
+    "history",
+    "all at once",
+)
 
 
 @dataclass
@@ -75,6 +86,9 @@ def make(name: str, job: Job, stack: ExitStack) -> Written:
         case "metrics":
             metrics = Metrics([job], StandingClock())
             return Written(stream, lambda fact: _scrape(fact, metrics, stream))
+        case "history":
+            history = History([job], StandingClock())
+            return Written(stream, lambda fact: _remember(fact, history, job, stream))
         case _:
             others = [make(other, job, stack) for other in SINKS if other != name]
             return Written(stream, fan_out([other.sink for other in others]))
@@ -89,6 +103,15 @@ def _scrape(fact: Fact, metrics: Metrics, stream: io.StringIO) -> None:
     metrics(fact)
     content, _ = metrics.exposition("")
     stream.write(content.decode())
+
+
+def _remember(fact: Fact, history: History, job: Job, stream: io.StringIO) -> None:
+    history(fact)
+    known = history.of(job.name)
+    for run in (*known.runs, *([known.running] if known.running else [])):
+        text = json.dumps(run.as_json())
+        assert RunRecord.from_json(json.loads(text)) == run
+        stream.write(text)
 
 
 @pytest.fixture

@@ -97,9 +97,13 @@ def test_a_database_that_goes_away_and_comes_back_is_noticed_and_logged_once_eac
         until(lambda: not ready(state))
         (reason,) = state.reasons()
         assert reason.startswith("database of activity-retention not seen for ")
+        until(lambda: ": cannot connect: " in str(state.away(ACTIVITY.name)))
+        assert str(state.away(ACTIVITY.name)).startswith("not seen for ")
+        assert state.away(GUEST.name) is None
         until(lambda: events(log) == ["database away"])
         server.bring_up()
         until(lambda: ready(state))
+        assert state.away(ACTIVITY.name) is None
         until(lambda: events(log) == ["database away", "database back"])
         stop.request()
         assert state.reasons() == ["stopping"]
@@ -117,6 +121,7 @@ def test_a_database_counts_as_there_for_ninety_seconds_after_it_was_last_seen(da
         assert state.reasons() == []
         clock.wait(5)
         assert state.reasons() == ["database of guest-favorites-cleanup not seen for 95 s"]
+        assert state.away(GUEST.name) == "not seen for 95 s"
 
 
 @pytest.mark.req("H-03")
@@ -197,5 +202,6 @@ def test_whatever_goes_wrong_in_a_look_the_next_one_takes_place(
     monkeypatch.setattr(readiness, "connect", dial)
     with watching([(GUEST.name, database.worker_dsn)], stop=Stop(), clock=SystemClock(), every=SOON) as state:
         until(lambda: ready(state))
+        assert state.away(ACTIVITY.name) is None
         until(lambda: events(log) == ["database away", "database back"])
     assert "secret" not in log.getvalue()

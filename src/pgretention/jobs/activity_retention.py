@@ -32,3 +32,9 @@ def policy(retention: timedelta) -> Policy:
         retention=retention,
         lock="job:scheduled:activity-retention",
     )
+
+
+def promise(max_run_duration: timedelta) -> timedelta:
+    """How long after it expired a session is gone at the latest: a day until the next run, and the
+    run itself (A-20)."""
+    return timedelta(days=1) + max_run_duration

@@ -11,6 +11,9 @@ from pgretention.policy import IsNull, Policy, Table
 
 NAME = "guest-favorites-cleanup"
 
+PROMISE = timedelta(days=1)
+"""How long after it expired a favorite is gone at the latest (F-20)."""
+
 
 def policy(retention: timedelta) -> Policy:
     """The policy of guest-favorites-cleanup, keeping a guest's favorite for `retention` after its last update.

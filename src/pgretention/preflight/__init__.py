@@ -14,9 +14,10 @@ from pgretention.errors import Fault, FaultKind, Refusal
 from pgretention.job import Job
 from pgretention.preflight import server, tables
 from pgretention.preflight.finding import Finding, Severity, sorted_findings
+from pgretention.preflight.tables import Reference
 from pgretention.session import Session, connect
 
-__all__ = ["Finding", "Severity", "application_name", "findings", "inspect"]
+__all__ = ["Finding", "Reference", "Severity", "application_name", "findings", "inspect", "references"]
 
 
 def inspect(job: Job, dsn: str, clock: Clock, *, older_than: server.Old = server.OLD) -> tuple[Finding, ...]:
@@ -31,6 +32,12 @@ def inspect(job: Job, dsn: str, clock: Clock, *, older_than: server.Old = server
 def application_name(job: Job) -> str:
     """What the connection of a check is called."""
     return f"pgretention/{job.name}/check"
+
+
+def references(job: Job, session: Session) -> tuple[Reference, ...]:
+    """Every foreign key that a deletion of the job's rows meets, whoever declared it."""
+    with db.looking(session, backlog.MEASURING) as connection:
+        return tuple(tables.references(connection, job.policy))
 
 
 def findings(job: Job, session: Session, clock: Clock, older_than: server.Old = server.OLD) -> tuple[Finding, ...]:

@@ -42,6 +42,11 @@ def text(report: RunReport, limits: Limits | None = None) -> str:
     return "\n".join(printable(line) for line in told)
 
 
+def remedy(kind: FaultKind) -> str:
+    """What to do about an error of this kind."""
+    return _REMEDIES[kind]
+
+
 def _outcome(report: RunReport) -> str:
     nothing = "" if any(report.deleted.values()) else ", nothing was deleted"
     match report.outcome:
@@ -138,7 +143,7 @@ def _next(report: RunReport, limits: Limits | None) -> list[str]:
         case Outcome.SKIPPED:
             return ["nothing: the other run does the work; if there is none, look for a session that kept the lock"]
         case Outcome.REFUSED | Outcome.PARTIAL | Outcome.FAILED:
-            return [_REMEDIES[report.error.kind]] if report.error else []
+            return [remedy(report.error.kind)] if report.error else []
     assert_never(report.outcome)
 
 
