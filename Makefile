@@ -24,7 +24,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 	--custom-compile-command "make lock" $(UPGRADE)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test torture check format conformance lock clean bench bench-quick
+.PHONY: help venv demo test torture check format conformance pictures lock clean bench bench-quick
 
 help: ## show this list
 	@echo "make TARGET, where TARGET is one of"
@@ -33,8 +33,8 @@ help: ## show this list
 
 venv: $(VENV)/.installed ## make the virtual environment, or bring it up to date, in .venv
 
-demo: venv ## see it at work on a throw-away PostgreSQL with made-up data
-	@$(BIN)/pgretention demo
+demo: venv ## see it at work on a throw-away PostgreSQL with made-up data (ARGS=--serve: stay up, with the status page)
+	@$(BIN)/pgretention demo $(ARGS)
 
 test: $(VENV)/.browser $(AXE)/.installed ## run all tests, on every PostgreSQL found here
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
@@ -52,6 +52,9 @@ check: $(VENV)/.browser ## look for mistakes without running anything: lint, for
 format: venv ## put the code into the one format and sort the imports
 	$(BIN)/ruff check --select I --fix
 	$(BIN)/ruff format
+
+pictures: $(VENV)/.browser $(AXE)/.installed ## take the pictures of docs/images anew, with a browser
+	$(BIN)/python -m tests.page
 
 conformance: venv ## write docs/conformance.md anew from the markers in the tests
 	$(BIN)/python -m tests.conformance

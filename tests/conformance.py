@@ -12,11 +12,6 @@ ROOT = Path(__file__).parent.parent
 REQUIREMENTS = ROOT / "docs" / "requirements.md"
 TABLE = ROOT / "docs" / "conformance.md"
 
-AWAITED = {
-    "H-06": "the status page",
-}
-"""Requirements that nothing fulfils in full yet, and what they wait for."""
-
 
 def requirements() -> list[str]:
     """Every requirement's number, in the order of docs/requirements.md."""
@@ -60,11 +55,8 @@ def table() -> str:
         "|---|---|",
     ]
     for number in requirements():
-        tests = claimed.get(number, [])
-        proof = [f"`{test}`" for test in tests]
-        if number in AWAITED:
-            proof.append(f"{'in full' if tests else 'not yet: comes'} with {AWAITED[number]}")
-        lines.append(f"| {number} | {'<br>'.join(proof)} |")
+        proof = "<br>".join(f"`{test}`" for test in claimed.get(number, []))
+        lines.append(f"| {number} | {proof} |")
     return "\n".join(lines) + "\n"
 
 

@@ -30,7 +30,7 @@ from pgretention.window import Frontier, Window
 
 Observe = Callable[[Fact], None]
 
-_STATEMENT = timedelta(minutes=1)
+STATEMENT_LIMIT: Final = timedelta(minutes=1)
 """The longest a single statement of a batch may take, where the run has more time than that left."""
 
 _NAMED = 1000
@@ -127,7 +127,7 @@ class Course:
         As long as nothing is deleted, one that is too slow has to leave time for a smaller one.
         """
         left = self.time_left()
-        return min(_STATEMENT, left if self.batches or rows == 1 else left / 4)
+        return min(STATEMENT_LIMIT, left if self.batches or rows == 1 else left / 4)
 
     def given_up(self) -> Fault | None:
         """Why a connection is no longer waited for, if it is not."""
@@ -138,7 +138,7 @@ class Course:
     @property
     def too_short(self) -> bool:
         """Whether there is less time left than a single row may take."""
-        return self.time_for(1) < _STATEMENT
+        return self.time_for(1) < STATEMENT_LIMIT
 
     def say(self, fact: Fact) -> None:
         """Hand on a fact, one at a time."""

@@ -6,6 +6,8 @@ that is where others let it out. What `command` starts is looked at on both stre
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import LiteralString
 
 import pytest
@@ -18,6 +20,7 @@ from pgretention.demo.server import free_port
 from tests.databases import Database
 from tests.support.command import Command, commands
 from tests.support.ears import Ears, ears
+from tests.support.gates import until
 from tests.support.planted import HIDDEN, plant
 from tests.support.rows import FAVORITES, SESSIONS
 from tests.support.scrapes import ask
@@ -94,21 +97,36 @@ def test_a_run_during_which_triggers_warn_of_rows_shows_them_to_nobody(
 
 
 @pytest.mark.req("F-14", "A-21", "A-23", "F-16")
-def test_a_worker_whose_runs_fail_shows_no_row_on_its_pages(command: Command, admin: Admin) -> None:
+def test_a_worker_whose_runs_fail_shows_no_row_on_its_pages_nor_in_its_history(
+    command: Command, admin: Admin, tmp_path: Path
+) -> None:
     plant(admin)
     for table in TABLES.values():
         on_delete(admin, table, "RAISE '%', OLD USING DETAIL = OLD::text, CONSTRAINT = OLD::text")
-    address = HostPort("127.0.0.1", free_port())
+    address, file = HostPort("127.0.0.1", free_port()), tmp_path / "history"
+    kept = {"Http__Listen": str(address), "History__File": str(file)}
 
     with ears() as into:
-        worker = Worker(command, "--log-level", "debug", Http__Listen=str(address), **just_now(), **told_to(into))
+        worker = Worker(command, "--log-level", "debug", **kept, **just_now(), **told_to(into))
         worker.until_said("failed", job=ACTIVITY)
         worker.until_said("job failed", job=GUESTS)
-        pages = {path: ask(address, path).text.encode() for path in ("/metrics", "/livez", "/readyz", "/", "/api")}
+        until(lambda: all(is_shown(address, job) for job in TABLES))
+        paths = ["/metrics", "/livez", "/readyz", "/", "/api/jobs"]
+        for job in TABLES:
+            (run,) = json.loads(ask(address, f"/api/jobs/{job}/runs").text)["runs"]
+            paths += [f"/jobs/{job}", f"/jobs/{job}/policy", f"/api/jobs/{job}/policy"]
+            paths += [f"/runs/{run['run_id']}", f"/api/runs/{run['run_id']}"]
+        pages = {path: ask(address, path).text.encode() for path in paths}
         assert worker.end().code == 0
 
     assert b'pgretention_runs_total{job="guest-favorites-cleanup",outcome="failed"} 1' in pages["/metrics"]
-    assert_silent(into.heard | pages)
+    assert_silent(into.heard | pages | {"the history": file.read_bytes()})
+
+
+def is_shown(address: HostPort, job: str) -> bool:
+    """Whether the page has heard of the run and seen the database."""
+    policy, runs = (json.loads(ask(address, f"/api/jobs/{job}/{part}").text) for part in ("policy", "runs"))
+    return policy["looked_at"] is not None and len(runs["runs"]) == 1
 
 
 @pytest.mark.req("F-14", "H-05")

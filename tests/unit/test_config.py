@@ -54,6 +54,9 @@ VALID = {
     "Favorites:GuestRetention:MinimumRetention": "30d",
     "Safety:Override": "cutoff-jump, clocks-apart",
     "Http:Listen": "[::1]:8000",
+    "Http:Token": "0123456789abcdef",
+    "Http:Hosts": "page.example, db-1",
+    "History:File": "/var/lib/pgretention/history",
     "Metrics:Pushgateway": "http://gateway:9091",
     "Host:ShutdownTimeout": "40s",
     "Host:MisfireGrace": "PT2H",
@@ -103,6 +106,9 @@ def test_the_defaults_are_those_of_the_specifications() -> None:
             safety=Safety(),
         ),
         http_listen=HostPort("127.0.0.1", 9477),
+        http_token=None,
+        http_hosts=frozenset(),
+        history_file=None,
         pushgateway=None,
         shutdown_timeout=timedelta(seconds=25),
         misfire_grace=timedelta(hours=1),
@@ -144,6 +150,10 @@ def test_every_setting_reaches_its_field() -> None:
         safety=Safety(7, 0.005, timedelta(days=30), frozenset({Brake.CLOCKS_APART, Brake.CUTOFF_JUMP})),
     )
     assert loaded.http_listen == HostPort("::1", 8000)
+    assert loaded.http_token is not None
+    assert loaded.http_token.reveal() == "0123456789abcdef"
+    assert loaded.http_hosts == {"page.example", "db-1"}
+    assert loaded.history_file == Path("/var/lib/pgretention/history")
     assert loaded.pushgateway == "http://gateway:9091"
     assert (loaded.shutdown_timeout, loaded.misfire_grace) == (timedelta(seconds=40), timedelta(hours=2))
 
@@ -170,7 +180,7 @@ def test_a_default_is_a_value_that_its_own_reader_accepts() -> None:
 def test_every_shown_value_is_one_that_its_own_reader_reads_back() -> None:
     for value in given_by_flags(*(f"{key}={value}" for key, value in VALID.items())).effective():
         key = next(key for key in KEYS if key.path == value.key)
-        if not key.path.startswith("ConnectionStrings"):
+        if not key.path.startswith("ConnectionStrings") and key.path != "Http:Token":
             assert key.show(key.read(value.shown)) == value.shown
 
 
@@ -182,7 +192,7 @@ def load_native(path: str) -> None:
         load(file, {}, ())
 
 
-OFF = [key for key in KEYS if key.accepts.endswith(", or off") and key.path != "Http:Listen"]
+OFF = [key for key in KEYS if key.accepts.endswith(", or off") and key.path not in {"Http:Listen", "Http:Token"}]
 
 
 @pytest.mark.parametrize("key", OFF, ids=lambda key: key.path)
@@ -216,6 +226,38 @@ def test_what_holds_runs_back_is_read_strictly(setting: str, value: str, why: st
     (line,) = problems(f"ActivityRetention:{setting}={value}")
     assert line.startswith(f"ActivityRetention:{setting} (--set): ")
     assert why in line
+
+
+@pytest.mark.req("H-05", "H-06")
+def test_a_token_is_shown_to_nobody_and_whether_there_is_one_to_everybody() -> None:
+    for value, seen in ("0123456789abcdef", "***"), ("off", "off"):
+        loaded = given_by_flags(f"Http:Token={value}")
+        assert shown(loaded)["Http:Token"] == (seen, "--set")
+        assert "0123456789abcdef" not in repr(loaded)
+    assert shown(load(None, {}, ()))["Http:Token"] == ("not set", "default")
+    with pytest.raises(ConfigurationError, match='write "off"'):
+        load_native("Http:Token")
+
+
+@pytest.mark.req("H-05", "H-06")
+@pytest.mark.parametrize("value", ["geheim", "geheim-geheim-g", "geheim geheim geheim", "geheimgeheimgeheimgeheimß"])
+def test_a_token_that_could_be_guessed_or_not_be_sent_is_refused_and_not_shown(value: str) -> None:
+    (line,) = problems(f"Http:Token={value}")
+    assert line.startswith("Http:Token (--set): ")
+    assert line.endswith("allowed: 16 characters or more, or off")
+    assert "geheim" not in line
+
+
+@pytest.mark.parametrize("value", ["page.example:80", "http://page.example", "a,,b", "*", "page.example/"])
+def test_the_names_of_the_page_are_names_of_hosts(value: str) -> None:
+    (line,) = problems(f"Http:Hosts={value}")
+    assert line.startswith("Http:Hosts (--set): ")
+
+
+def test_a_history_is_a_file_and_no_folder(tmp_path: Path) -> None:
+    (line,) = problems(f"History:File={tmp_path}")
+    assert "is a folder" in line
+    assert given_by_flags(f"History:File={tmp_path}/runs").history_file == tmp_path / "runs"
 
 
 @pytest.mark.parametrize("value", ["gateway:9091", "http://u:geheim@gateway:9091", "ftp://gateway", "http://", "true"])

@@ -28,11 +28,13 @@ def command(options: Options, *, jobs: tuple[str, ...]) -> None:
     for job in jobs:
         app.check_name(job)
     settings = settings_in_force(options)
-    chosen = app.choose(app.assign(settings), jobs)
+    assignments = app.assign(settings)
+    chosen = app.choose(assignments, jobs)
+    others = [assignment for assignment in assignments.values() if assignment not in chosen]
     log = logs.configure(options.log_format or "console", options.log_level or "info")
     stop, grace = Stop(), settings.shutdown_timeout
     with (
         on_signals(stop, grace=grace, clock=SystemClock(), told=partial(logs.say, INFO)),
         traced_as_told(continued=False) as traced,
     ):
-        service.work(chosen, settings, sinks=[log, *traced], stop=stop)
+        service.work(chosen, settings, sinks=[log, *traced], stop=stop, others=others)

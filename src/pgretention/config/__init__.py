@@ -10,10 +10,11 @@ from pgretention.config.settings import (
     Settings,
     load,
 )
-from pgretention.config.values import HostPort
+from pgretention.config.values import AccessToken, HostPort
 
 __all__ = [
     "KEYS",
+    "AccessToken",
     "ActivityRetentionSettings",
     "ConnectionString",
     "EffectiveValue",

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from pgretention.config.connection import ConnectionString, connection_string
 from pgretention.config.durations import format_duration
 from pgretention.config.values import (
+    AccessToken,
     HostPort,
+    access_token,
     boolean,
     cron,
     days,
@@ -18,8 +21,10 @@ from pgretention.config.values import (
     format_moment,
     format_share,
     format_size,
+    host_names,
     listen,
     moment,
+    path,
     share,
     size,
     some_of,
@@ -257,7 +262,34 @@ HTTP_LISTEN: Final[Key[HostPort | None]] = Key(
     listen,
     lambda value: str(value or "off"),
     "host:port with a port from 1 to 65535, or off",
-    "Where the worker serves /metrics and the probes. With off nobody looks at the databases between runs.",
+    "Where the worker serves its page, /metrics and the probes. With off nobody looks at the databases between runs.",
+)
+HTTP_TOKEN: Final[Key[AccessToken | None]] = Key(
+    "Http:Token",
+    None,
+    access_token,
+    lambda token: "not set" if token is None else str(token),
+    "16 characters or more, or off",
+    "What has to be shown to see the page: as a bearer token, or in a browser as the password of any user. Where "
+    "Http:Listen is not the loopback, the page is closed until this is set; with off everybody may see it. Probes and "
+    "metrics answer without.",
+)
+HTTP_HOSTS: Final[Key[frozenset[str]]] = Key(
+    "Http:Hosts",
+    frozenset(),
+    host_names,
+    lambda hosts: ",".join(sorted(hosts)) or "off",
+    "names of hosts with commas between, or off",
+    "Names under which the page is asked for, beside localhost, the name of this machine and that in Http:Listen. "
+    "A request to any other name is refused; one to an address is not.",
+)
+HISTORY_FILE: Final[Key[Path | None]] = _unless_off(
+    "History:File",
+    path,
+    str,
+    "the path of a file",
+    "Where the worker keeps what the page knows of past runs when it ends: a local SQLite file of 64 MB at most, which "
+    "is made if it is not there. It is never in a database that is cleaned.",
 )
 PUSHGATEWAY: Final = _unless_off(
     "Metrics:Pushgateway",
@@ -314,6 +346,9 @@ KEYS: Final[tuple[Key[Any], ...]] = (
     *_keys(GUEST_SAFETY),
     OVERRIDE,
     HTTP_LISTEN,
+    HTTP_TOKEN,
+    HTTP_HOSTS,
+    HISTORY_FILE,
     PUSHGATEWAY,
     SHUTDOWN_TIMEOUT,
     MISFIRE_GRACE,

@@ -29,7 +29,10 @@ from pgretention.config.keys import (
     GUEST_SAFETY,
     GUEST_WORKERS,
     GUEST_ZONE,
+    HISTORY_FILE,
+    HTTP_HOSTS,
     HTTP_LISTEN,
+    HTTP_TOKEN,
     KEYS,
     MISFIRE_GRACE,
     OVERRIDE,
@@ -41,7 +44,7 @@ from pgretention.config.keys import (
     SafetyKeys,
 )
 from pgretention.config.sources import from_environment, from_file, from_flags
-from pgretention.config.values import HostPort
+from pgretention.config.values import AccessToken, HostPort
 from pgretention.errors import ConfigurationError
 from pgretention.job import Brake, Pace, Safety
 from pgretention.schedule import Schedule
@@ -102,6 +105,9 @@ class Settings:
     activity_retention: ActivityRetentionSettings
     guest_favorites: GuestFavoritesSettings
     http_listen: HostPort | None
+    http_token: AccessToken | None
+    http_hosts: frozenset[str]
+    history_file: Path | None
     pushgateway: str | None
     shutdown_timeout: timedelta
     misfire_grace: timedelta
@@ -183,6 +189,9 @@ def _settings(found: Mapping[str, _Found]) -> Settings:
             safety=safety(GUEST_SAFETY),
         ),
         http_listen=value(HTTP_LISTEN),
+        http_token=value(HTTP_TOKEN),
+        http_hosts=value(HTTP_HOSTS),
+        history_file=value(HISTORY_FILE),
         pushgateway=value(PUSHGATEWAY),
         shutdown_timeout=value(SHUTDOWN_TIMEOUT),
         misfire_grace=value(MISFIRE_GRACE),

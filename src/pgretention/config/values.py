@@ -9,9 +9,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, time, timedelta
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Final, TypeVar
 
 from pgretention.config.durations import format_duration, parse_duration
@@ -31,6 +32,9 @@ _UNITS: Final = {"kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30}
 _PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,4})?)%")
 _OFF: Final = "off"
 _URL: Final = re.compile(r"https?://[A-Za-z0-9.\[\]:_-]+(/[A-Za-z0-9._~/-]*)?")
+_PATH: Final = re.compile(r"""[^\s=@:;'"]+""")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=!@#$%^&*:-]+")
+_SHORTEST_TOKEN: Final = 16
 _LABEL: Final = "[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?"
 _HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _PORT: Final = re.compile("[1-9][0-9]{0,4}")
@@ -206,6 +210,55 @@ def some_of(allowed: Iterable[str]) -> Callable[[object], frozenset[str]]:
         return frozenset(word.strip() for word in words)
 
     return read
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """What whoever looks at the page has to show, kept out of everything that is shown; None shows it to everybody."""
+
+    _whole: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return _OFF if self._whole is None else "***"
+
+    def reveal(self) -> str | None:
+        """The token as it was given, to compare with and for nothing else."""
+        return self._whole
+
+
+def access_token(raw: object) -> AccessToken:
+    """A token long enough not to be guessed, or `off`."""
+    if raw is False:
+        raise refused('write "off" to ask nobody for a token')
+    if raw == _OFF:
+        return AccessToken()
+    written = text(raw)
+    if not _TOKEN.fullmatch(written):
+        raise refused("the value (not shown) has a character that cannot stand in a token")
+    if len(written) < _SHORTEST_TOKEN:
+        raise refused(f"the value (not shown) is shorter than {_SHORTEST_TOKEN} characters")
+    return AccessToken(written)
+
+
+def host_names(raw: object) -> frozenset[str]:
+    """Names of hosts, without ports, with commas between them; none for `off`."""
+    if raw is False:
+        raise refused('write "off" for none')
+    words = [word.strip() for word in text(raw).split(",")] if raw != _OFF else []
+    for word in words:
+        if not _HOST.fullmatch(word):
+            raise refused(f"{quoted(word)} is no name of a host; it stands without a port")
+    return frozenset(word.lower() for word in words)
+
+
+def path(raw: object) -> Path:
+    """The path of a file, with nothing in it that a connection string in the wrong place would have."""
+    written = text(raw)
+    if not _PATH.fullmatch(written):
+        raise refused(f"{quoted(written)} is no plain path of a file: leave out blanks, quotes and any of = @ : ;")
+    if Path(written).is_dir():
+        raise refused(f"{quoted(written)} is a folder; name a file in it")
+    return Path(written)
 
 
 def web_address(raw: object) -> str:

@@ -1,0 +1,256 @@
+"""What a situation means: a word, how bad it is, why, what to do, and the runbook that goes on from there.
+
+Decided from the worst down; the first that applies is the verdict. No clock, no request, no words of HTML in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pgretention.errors import FaultKind
+from pgretention.page.situation import Situation
+from pgretention.page.words import ago, clock_time, count, exactly, roughly
+from pgretention.preflight import Finding, Severity
+from pgretention.report import Limit, MissReason, Outcome
+from pgretention.sinks.records import RunRecord
+from pgretention.sinks.summary import remedy
+
+
+class Tone(StrEnum):
+    """How bad it is, and so the colour and the mark of it; `bad` and `warning` need a person."""
+
+    GOOD = "good"
+    BUSY = "busy"
+    IDLE = "idle"
+    WARNING = "warning"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`word` is the state in a word, `why` and `act` are sentences, `runbook` is the name of a page of runbooks."""
+
+    word: str
+    tone: Tone
+    why: str
+    act: str = ""
+    runbook: str | None = None
+
+    @property
+    def needs_somebody(self) -> bool:
+        """Whether this gets no better by itself."""
+        return self.tone in {Tone.WARNING, Tone.BAD}
+
+
+def judge(situation: Situation) -> Verdict:
+    """The verdict on a job."""
+    return next(verdict for look in _LOOKS if (verdict := look(situation)))
+
+
+def _off(situation: Situation) -> Verdict | None:
+    if situation.here:
+        return None
+    if situation.job.enabled:
+        return Verdict("Elsewhere", Tone.IDLE, "This worker was started for other jobs and leaves this one alone.")
+    why = "The job is switched off: nothing is deleted, and what expires piles up."
+    act = f"To run it, set {situation.switch} to true and restart the worker."
+    return Verdict("Off", Tone.IDLE, why, act, "hold-a-job")
+
+
+def _lost(situation: Situation) -> Verdict | None:
+    if not situation.lost:
+        return None
+    return Verdict(
+        "Dead",
+        Tone.BAD,
+        "The job has lost its thread, so it will not run again in this process.",
+        "Restart the worker, and report the line `run crashed` of its log, or what stands before its end.",
+        "no-run",
+    )
+
+
+def _running(situation: Situation) -> Verdict | None:
+    running = situation.history.running
+    if running is None:
+        return None
+    told = f"A run began {ago(running.began, situation.now)} and has deleted {count(running.rows, 'row')}"
+    ending = " It ends after the batch in flight, since the worker was told to stop." if situation.stopping else ""
+    return Verdict("Running", Tone.BUSY, f"{told} in {count(running.batches, 'batch', 'batches')} so far.{ending}")
+
+
+def _stopping(situation: Situation) -> Verdict | None:
+    if not situation.stopping:
+        return None
+    return Verdict("Stopping", Tone.IDLE, "The worker was told to stop; nothing runs until it is started again.")
+
+
+def _unreachable(situation: Situation) -> Verdict | None:
+    if situation.away is None:
+        return None
+    why = _sentence(f"Its database was {situation.away}")
+    act = "See that the server can be reached and that user, password and database are right; no restart is needed."
+    return Verdict("Unreachable", Tone.BAD, why, f"{act}{_again(situation)}", "no-run")
+
+
+def _refused(situation: Situation) -> Verdict | None:
+    last = situation.history.last
+    if last is None or last.outcome is not Outcome.REFUSED:
+        return None
+    why = last.error.message if last.error else "the database or a brake does not let it begin"
+    errors = _found(situation, Severity.ERROR)
+    act = "Put right what the findings say; the job looks again when it is due."
+    if not errors:
+        act = "See which brake holds it and whether that is right; the job looks again when it is due."
+    return Verdict("Refused", Tone.BAD, _sentence(f"The last run was refused: {why}"), act, "run-refused")
+
+
+def _failing(situation: Situation) -> Verdict | None:
+    last = situation.history.last
+    if last is None or last.outcome is not Outcome.FAILED:
+        return None
+    error = last.error
+    why = _sentence(f"The last run failed after {count(last.rows, 'row')}: {error.message if error else 'see the log'}")
+    act = _sentence(remedy(error.kind if error else FaultKind.INTERNAL))
+    return Verdict("Failing", Tone.BAD, why, f"{act}{_again(situation)}", "run-fails")
+
+
+def _incomplete(situation: Situation) -> Verdict | None:
+    last = situation.history.last
+    if last is None or last.outcome is not Outcome.PARTIAL:
+        return None
+    error = last.error
+    why = _sentence(f"The last run had to leave rows out: {error.message if error else 'see the log'}")
+    act = _sentence(remedy(error.kind if error else FaultKind.FOREIGN_KEY))
+    return Verdict("Incomplete", Tone.WARNING, why, act, "run-fails")
+
+
+def _will_be_refused(situation: Situation) -> Verdict | None:
+    errors = _found(situation, Severity.ERROR)
+    if not errors:
+        return None
+    more = f", and {count(len(errors) - 1, 'error')} more" if len(errors) > 1 else ""
+    why = _sentence(f"The next run will be refused: {errors[0].object}: {errors[0].why}{more}")
+    return Verdict("Refused", Tone.BAD, why, "Put right what the findings say before the job is due.", "run-refused")
+
+
+def _blocked(situation: Situation) -> Verdict | None:
+    last = situation.history.last
+    if last is None or last.outcome is not Outcome.SKIPPED or not situation.behind:
+        return None
+    if f"pgretention/{situation.job.name}/" in (last.holders or ""):  # which is what a run is called
+        why = "Another worker is at work on the job, and rows are still there that should be gone."
+        return Verdict("Elsewhere", Tone.BUSY, why, "The page of that worker says how it goes.")
+    holder = f" by {last.holders}" if last.holders else ""
+    why = f"Runs find the lock held{holder}, and rows are still there that should be gone."
+    act = "See whether whoever holds the lock is a run of this job; end the session if it is not."
+    return Verdict("Blocked", Tone.BAD, why, act, "lock-not-released")
+
+
+def _missed(situation: Situation) -> Verdict | None:
+    missed = situation.history.missed
+    if missed is None or missed.reason is not MissReason.LATE:
+        return None
+    last = clock_time(missed.last_due)
+    why = f"{count(missed.count, 'run')} did not take place, the last one due at {last} UTC: it was too late to begin."
+    act = "See what kept the worker or its machine asleep; the next run takes what was left."
+    return Verdict("Missed", Tone.WARNING, why, act, "no-run")
+
+
+def _behind(situation: Situation) -> Verdict | None:
+    if not situation.behind or situation.overdue is None:
+        return None
+    overdue, promise = roughly(situation.overdue), exactly(situation.job.promise)
+    why = f"The oldest row expired {overdue} ago, and is promised to be gone within {promise}."
+    if situation.draining and situation.eta is not None:
+        return Verdict(
+            "Draining", Tone.BUSY, f"{why} The backlog falls and is gone in about {roughly(situation.eta)}."
+        )
+    last = situation.history.last
+    if last is None:
+        return Verdict("Behind", Tone.WARNING, why, _first_run(situation), "backlog-grows")
+    if last.outcome is Outcome.STOPPED:
+        act = "The last run was stopped before it was done. The next one goes on from there, unless it is stopped too."
+        return Verdict("Behind", Tone.WARNING, why, act, "backlog-grows")
+    if situation.draining is None:
+        act = f"After one more run it can be told whether the backlog falls. {_raise(last)}"
+        return Verdict("Behind", Tone.WARNING, why, act, "backlog-grows")
+    return Verdict("Behind", Tone.WARNING, f"{why} The backlog does not fall.", _raise(last), "backlog-grows")
+
+
+def _first_run(situation: Situation) -> str:
+    return f"Nothing has run since this worker started. {_when(situation)} Should it be urgent, run the job by hand."
+
+
+def _raise(last: RunRecord) -> str:
+    if last.outcome is Outcome.LIMIT_REACHED and last.limit is Limit.BATCHES:
+        return "Runs end at MaxBatchesPerRun: raise it, or BatchSize."
+    if last.outcome is Outcome.LIMIT_REACHED:
+        return "Runs end at MaxRunDuration: raise it or Workers, or find out why batches are slow."
+    return "See what holds the rows: runs end without having deleted everything that is expired."
+
+
+def _waiting(situation: Situation) -> Verdict | None:
+    if situation.history.runs:
+        return None
+    return Verdict("Waiting", Tone.IDLE, f"Nothing has run since this worker started. {_when(situation)}")
+
+
+def _fine(situation: Situation) -> Verdict:
+    last = situation.history.runs[-1]
+    warnings = len(_found(situation, Severity.WARNING))
+    noted = f" {count(warnings, 'finding')} may want a decision." if warnings else ""
+    return Verdict("Fine", Tone.GOOD, f"{_how_it_ended(last)}{noted}")
+
+
+def _how_it_ended(last: RunRecord) -> str:
+    match last.outcome:
+        case Outcome.SKIPPED:
+            return "Another run holds the lock and does the work."
+        case Outcome.LIMIT_REACHED:
+            return f"The last run ended at {last.limit or 'a limit'}; the next one goes on from there."
+        case Outcome.STOPPED:
+            return "The last run was stopped; the next one goes on from there."
+        case _ if last.backlog_after is not None and last.backlog_after.rows:
+            return "The last run took all that nobody else had in use."
+        case _:
+            return "Nothing expired was left by the last run."
+
+
+def _when(situation: Situation) -> str:
+    due = situation.history.due
+    return f"It is due at {clock_time(due)} UTC." if due else ""
+
+
+def _again(situation: Situation) -> str:
+    at = situation.history.again
+    return f" It tries again at {clock_time(at)} UTC." if at else ""
+
+
+def _found(situation: Situation, severity: Severity) -> list[Finding]:
+    found = situation.survey.findings if situation.survey else ()
+    return [finding for finding in found if finding.severity is severity]
+
+
+def _sentence(text: str) -> str:
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+_LOOKS: tuple[Callable[[Situation], Verdict | None], ...] = (
+    _off,
+    _lost,
+    _running,
+    _stopping,
+    _unreachable,
+    _refused,
+    _failing,
+    _incomplete,
+    _will_be_refused,
+    _blocked,
+    _missed,
+    _behind,
+    _waiting,
+    _fine,
+)

@@ -1,0 +1,223 @@
+"""What the page says of a job in trouble, and of one that is not: the word, whether it needs somebody, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from pgretention.job import Job
+from pgretention.page import cards, runbooks
+from pgretention.page.situation import Situation
+from pgretention.page.verdict import Tone, Verdict, judge
+from pgretention.report import Backlog, Limit, Outcome, RunScheduled
+from tests.page.states import (
+    ACTIVITY,
+    CASCADE,
+    DAY,
+    DRAINED,
+    GUESTS,
+    HOUR,
+    NOW,
+    REPLICA,
+    STATES,
+    UNREACHABLE,
+    Planted,
+    overdue,
+)
+
+
+def situation(planted: Planted, job: Job = ACTIVITY) -> Situation:
+    return planted.watched.situation(job)
+
+
+def verdicts(state: str) -> tuple[Verdict, Verdict]:
+    """Of activity-retention and of guest-favorites-cleanup."""
+    planted = STATES[state]()
+    return judge(situation(planted)), judge(situation(planted, GUESTS))
+
+
+@pytest.mark.parametrize(
+    ("state", "activity", "guests"),
+    [
+        ("nothing", ("Waiting", Tone.IDLE, None), ("Waiting", Tone.IDLE, None)),
+        ("once", ("Fine", Tone.GOOD, None), ("Fine", Tone.GOOD, None)),
+        ("fine", ("Fine", Tone.GOOD, None), ("Fine", Tone.GOOD, None)),
+        ("much", ("Fine", Tone.GOOD, None), ("Fine", Tone.GOOD, None)),
+        ("failing", ("Incomplete", Tone.WARNING, "run-fails"), ("Unreachable", Tone.BAD, "no-run")),
+        ("refused", ("Refused", Tone.BAD, "run-refused"), ("Behind", Tone.WARNING, "backlog-grows")),
+        ("running", ("Running", Tone.BUSY, None), ("Draining", Tone.BUSY, None)),
+        ("held", ("Blocked", Tone.BAD, "lock-not-released"), ("Missed", Tone.WARNING, "no-run")),
+        ("off", ("Dead", Tone.BAD, "no-run"), ("Elsewhere", Tone.IDLE, None)),
+        ("ending", ("Stopping", Tone.IDLE, None), ("Stopping", Tone.IDLE, None)),
+    ],
+)
+def test_each_state_has_its_verdict(
+    state: str, activity: tuple[str, Tone, str | None], guests: tuple[str, Tone, str | None]
+) -> None:
+    assert [(each.word, each.tone, each.runbook) for each in verdicts(state)] == [activity, guests]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_whatever_needs_somebody_says_why_what_to_do_and_where_to_read_on(state: str) -> None:
+    for verdict in verdicts(state):
+        assert verdict.why.endswith(".")
+        assert len(verdict.word.split()) == 1
+        if verdict.needs_somebody:
+            assert verdict.act.endswith(".")
+            assert verdict.runbook is not None
+            assert runbooks.runbook(verdict.runbook) is not None
+
+
+def test_a_failure_says_the_error_its_remedy_and_when_it_tries_again() -> None:
+    planted = Planted()
+    planted.run(ACTIVITY, NOW - HOUR, Outcome.FAILED, batches=3, error=UNREACHABLE)
+    verdict = judge(situation(planted))
+    assert (verdict.word, verdict.tone, verdict.runbook) == ("Failing", Tone.BAD, "run-fails")
+    assert verdict.why == "The last run failed after 17,532 rows: cannot connect: connection refused."
+    assert verdict.act == "See that the server can be reached, and that user, password and database are right."
+
+
+def test_a_failure_is_over_with_the_next_run_that_succeeds() -> None:
+    planted = Planted()
+    planted.run(ACTIVITY, NOW - DAY, Outcome.FAILED, error=UNREACHABLE)
+    planted.run(ACTIVITY, NOW - HOUR, left=DRAINED)
+    assert judge(situation(planted)).word == "Fine"
+
+
+def test_an_error_that_a_check_finds_is_told_before_the_run_that_it_will_refuse() -> None:
+    planted = STATES["fine"]()
+    planted.seen(ACTIVITY, DRAINED, CASCADE, REPLICA)
+    verdict = judge(situation(planted))
+    assert (verdict.word, verdict.runbook) == ("Refused", "run-refused")
+    assert verdict.why.startswith("The next run will be refused: public.notes (session_id): ")
+    planted.seen(ACTIVITY, DRAINED, REPLICA)
+    verdict = judge(situation(planted))
+    assert (verdict.word, verdict.tone) == ("Fine", Tone.GOOD)
+    assert verdict.why.endswith(" 1 finding may want a decision.")
+
+
+@pytest.mark.req("A-20")
+@pytest.mark.parametrize(
+    ("job", "promise"),
+    [(ACTIVITY, timedelta(hours=24, minutes=30)), (GUESTS, timedelta(days=1))],
+    ids=lambda v: str(v)[:8],
+)
+def test_behind_is_what_is_older_than_is_promised(job: Job, promise: timedelta) -> None:
+    planted = Planted()
+    for by, word in (promise, "Waiting"), (promise + timedelta(minutes=1), "Behind"):
+        planted.seen(job, overdue(job, 5, by))
+        assert judge(situation(planted, job)).word == word
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        (5000, 6000, "Runs end at MaxBatchesPerRun: raise it, or BatchSize."),
+        (5000, 5000, "Runs end at MaxBatchesPerRun: raise it, or BatchSize."),
+    ],
+)
+def test_a_backlog_that_does_not_fall_names_the_limit_that_ends_the_runs(first: int, second: int, words: str) -> None:
+    planted = Planted()
+    for days, rows in (2, first), (1, second):
+        left = overdue(ACTIVITY, rows, 9 * DAY)
+        planted.run(ACTIVITY, NOW - days * DAY, Outcome.LIMIT_REACHED, left=left, limit=Limit.BATCHES)
+    verdict = judge(situation(planted))
+    assert (verdict.word, verdict.act) == ("Behind", words)
+    assert "does not fall" in verdict.why
+
+
+def test_a_backlog_that_falls_catches_up_and_needs_nobody() -> None:
+    planted = Planted()
+    for days, rows in (2, 6000), (1, 4000):
+        left = overdue(ACTIVITY, rows, 9 * DAY)
+        planted.run(ACTIVITY, NOW - days * DAY, Outcome.LIMIT_REACHED, left=left, limit=Limit.BATCHES)
+    now = situation(planted)
+    assert (now.draining, now.eta) == (True, 2 * DAY)
+    assert judge(now).word == "Draining"
+    assert judge(now).why.endswith("The backlog falls and is gone in about 2 days.")
+
+
+def test_of_one_run_nobody_can_tell_the_pace() -> None:
+    planted = Planted()
+    left = overdue(ACTIVITY, 5000, 9 * DAY)
+    planted.run(ACTIVITY, NOW - DAY, Outcome.LIMIT_REACHED, left=left, limit=Limit.DURATION)
+    now = situation(planted)
+    assert (now.draining, now.eta) == (None, None)
+    assert judge(now).act.startswith(
+        "After one more run it can be told whether the backlog falls. Runs end at MaxRunDur"
+    )
+
+
+def test_a_replica_that_leaves_the_work_to_another_one_is_fine_as_long_as_the_work_is_done() -> None:
+    planted = Planted()
+    planted.run(ACTIVITY, NOW - HOUR, Outcome.SKIPPED, batches=0)
+    planted.seen(ACTIVITY, overdue(ACTIVITY, 5, HOUR))
+    assert judge(situation(planted)).word == "Fine"
+    planted.seen(ACTIVITY, overdue(ACTIVITY, 5, 2 * DAY))
+    assert judge(situation(planted)).word == "Blocked"
+    holder = "process 12 (pgretention/activity-retention/0b9e7d2c, role retention)"
+    planted.run(ACTIVITY, NOW - timedelta(minutes=1), Outcome.SKIPPED, batches=0, holders=holder)
+    verdict = judge(situation(planted))
+    assert (verdict.word, verdict.needs_somebody) == ("Elsewhere", False)
+
+
+def test_a_database_that_is_away_comes_before_what_the_last_run_said() -> None:
+    planted = STATES["fine"]()
+    planted.run(ACTIVITY, NOW - HOUR, Outcome.FAILED, batches=0, error=UNREACHABLE)
+    assert judge(situation(planted)).word == "Failing"
+    planted.away[ACTIVITY.name] = "not seen for 95 s: cannot connect: connection refused"
+    verdict = judge(situation(planted))
+    assert (verdict.word, verdict.why) == (
+        "Unreachable",
+        "Its database was not seen for 95 s: cannot connect: connection refused.",
+    )
+
+
+def test_a_job_that_is_switched_off_names_its_switch() -> None:
+    off = replace(situation(STATES["fine"]()), job=replace(ACTIVITY, enabled=False), here=False)
+    verdict = judge(off)
+    assert (verdict.word, verdict.act) == (
+        "Off",
+        "To run it, set ActivityRetention:Enabled to true and restart the worker.",
+    )
+
+
+def fact_texts(planted: Planted, job: Job = ACTIVITY) -> dict[str, str]:
+    return {fact.name: f"{fact.text}; {fact.more}" for fact in cards.card(situation(planted, job)).facts}
+
+
+def test_a_card_says_what_is_next_what_was_last_and_how_the_promise_is_kept() -> None:
+    assert fact_texts(STATES["fine"]()) == {
+        "Next run": "in 14 h; Thu 3 Dec 2026 03:00:00 Europe/Moscow (Thu 3 Dec 2026 00:00:00 UTC)",
+        "Last run": "completed; 7 h ago, 46,752 rows in 8 batches in 9.0 s",
+        "Backlog": "412 rows; expired as of 7 min ago",
+        "Oldest expired row": "expired 6 h ago; promised: gone within 1 day 30 min",
+        "Drained": "by the next run; the last one left nothing",
+    }
+
+
+@pytest.mark.parametrize("plant", [Planted, STATES["nothing"]])
+def test_a_card_of_which_nothing_is_known_says_so(plant: Callable[[], Planted]) -> None:
+    texts = fact_texts(plant())
+    assert texts["Last run"] == "none yet; since this worker started"
+    assert texts["Backlog"].startswith("not known yet")
+
+
+def test_what_was_measured_last_counts_whoever_measured_it() -> None:
+    planted = Planted()
+    planted.seen(ACTIVITY, Backlog(7, exact=True, oldest_age=None))
+    planted.run(ACTIVITY, NOW - DAY, left=DRAINED)
+    assert fact_texts(planted)["Backlog"] == "7 rows; expired as of 7 min ago"
+    planted.run(ACTIVITY, NOW - timedelta(minutes=1), left=DRAINED)
+    assert fact_texts(planted)["Backlog"] == "0 rows; expired as of 60 s ago"
+    planted.begin(ACTIVITY, NOW - timedelta(seconds=20), backlog=90)
+    assert fact_texts(planted)["Backlog"] == "90 rows; expired as of 20 s ago"
+
+
+def test_the_next_run_of_a_schedule_in_utc_is_said_once() -> None:
+    planted = Planted()
+    planted.tell(NOW, RunScheduled(GUESTS.name, NOW + HOUR, "UTC"))
+    assert fact_texts(planted, GUESTS)["Next run"] == "in 60 min; Wed 2 Dec 2026 10:30:00 UTC"
