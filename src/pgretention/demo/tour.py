@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import secrets
 import signal
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import TextIO
 
-import psycopg
-from psycopg import Connection, sql
-from psycopg.rows import TupleRow
-
-from pgretention import app, schema
+from pgretention import app
 from pgretention.app import Assignment
 from pgretention.clock import SystemClock
-from pgretention.demo import data, proof
-from pgretention.demo.binaries import Binaries, find_binaries
+from pgretention.demo import data, proof, stage
+from pgretention.demo.binaries import Binaries
 from pgretention.demo.data import Amount
 from pgretention.demo.proof import Proof
 from pgretention.demo.screen import Screen, screen_for
-from pgretention.demo.server import ThrowawayServer
 from pgretention.report import Outcome, RunReport
 from pgretention.stop import Stop
-
-ROLE = "pgretention_worker"
 
 Run = Callable[[Assignment], RunReport]
 
@@ -48,18 +39,16 @@ def tour(out: TextIO, *, run: Run = run_once, amount: Amount = data.FULL, binari
     began = _CLOCK.monotonic()
     try:
         with _sigterm_as_sigint(), ExitStack() as stack:
-            screen.part("A database to throw away")
-            chosen = binaries or find_binaries()
-            with _timed(screen, f"Starting {chosen}, on {ThrowawayServer.host} alone"):
-                server = stack.enter_context(ThrowawayServer.start(chosen))
-            owner = stack.enter_context(psycopg.connect(server.dsn(), autocommit=True))
-            assignments = _set_up(screen, server, owner, amount)
+            server, owner = stack.enter_context(stage.opened(screen, amount, binaries))
+            with stage.timed(screen, "Copying every row, to compare with afterwards"):
+                proof.remember(owner)
+            assignments = stage.hired(screen, server, owner)
             for assignment in assignments:
                 _show_plan(screen, assignment)
             reports = _run_both(screen, assignments, run)
             screen.part("The proof")
             with screen.busy("Comparing what is left with the copy"):
-                proven = proof.prove(owner, *reports, role=ROLE)
+                proven = proof.prove(owner, *reports, role=stage.ROLE)
             _show_proof(screen, proven)
     except KeyboardInterrupt:
         screen.say("Interrupted: the server ends with this, and so do its files.")
@@ -76,30 +65,6 @@ def _sigterm_as_sigint() -> Generator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _set_up(
-    screen: Screen, server: ThrowawayServer, owner: Connection[TupleRow], amount: Amount
-) -> tuple[Assignment, Assignment]:
-    """The reference schema full of rows, a copy of them to compare with, and both jobs under a role of their own."""
-    activity, favorites = (app.default(name) for name in app.JOB_NAMES)
-    with _timed(
-        screen,
-        f"Loading {amount.sessions:,} sessions, {amount.views:,} views, {amount.events:,} events,"
-        f" {amount.favorites:,} favorites",
-    ):
-        data.create(owner)
-        data.load(owner, activity.job.policy.retention, amount)
-    with _timed(screen, "Copying every row, to compare with afterwards"):
-        proof.remember(owner)
-    password = secrets.token_urlsafe(18)
-    owner.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(ROLE), password))
-    grants = schema.grants((activity.job.policy, favorites.job.policy), ROLE)
-    owner.execute(grants.encode())
-    screen.say("The jobs may do what their policies ask for, and nothing else:")
-    screen.statement(grants)
-    dsn = server.dsn(user=ROLE, password=password)
-    return replace(activity, dsn=dsn), replace(favorites, dsn=dsn)
 
 
 def _show_plan(screen: Screen, assignment: Assignment) -> None:
@@ -147,12 +112,3 @@ def _show_proof(screen: Screen, proven: Proof) -> None:
     total = len(proven.checks)
     screen.say("")
     screen.say(f"{failed} of {total} checks FAILED." if failed else f"All {total} checks hold.")
-
-
-@contextmanager
-def _timed(screen: Screen, words: str) -> Generator[None]:
-    """Say what is being done and, when it is, how long it took."""
-    began = _CLOCK.monotonic()
-    with screen.busy(words):
-        yield
-    screen.say(f"{words:<72}{_CLOCK.monotonic() - began:5.1f} s")
