@@ -126,7 +126,7 @@ def test_json_says_what_the_page_says(at: HostPort) -> None:
     for card in answered(ask(at, "/api/jobs"))["jobs"]:
         page = Text(ask(at, f"/jobs/{card['name']}").text).text
         assert card["state"]["word"] in page
-        assert card["state"]["why"] in page
+        assert card["state"]["why"].replace("`", "") in page
         runs = answered(ask(at, f"/api/jobs/{card['name']}/runs"))["runs"]
         assert [run["run_id"] for run in runs[:1]] == ([card["last_run"]["run_id"]] if card["last_run"] else [])
         for run in runs[:2]:
@@ -197,7 +197,7 @@ def test_without_the_token_or_under_another_name_nothing_is_told(path: str) -> N
         assert ask(at, path, Authorization="Bearer 0123456789abcdef").status == (404 if path == "/x" else 200)
 
 
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&{{7*7}}"
+HOSTILE = "`<b>` </script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&{{7*7}}"
 
 
 def test_whatever_stands_in_a_name_or_a_message_is_text() -> None:
@@ -212,7 +212,7 @@ def test_whatever_stands_in_a_name_or_a_message_is_text() -> None:
             html = ask(at, path).text
             assert "<script>alert" not in html
             assert "<img" not in html
-            assert HOSTILE in Text(html).text or path == "/jobs/activity-retention"
+            assert HOSTILE.replace("`", "") in Text(html).text
 
 
 def test_probes_are_answered_while_a_page_is_being_drawn() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import psycopg
@@ -35,9 +35,10 @@ def opened(
     """
     screen.part("A database to throw away")
     chosen = binaries or find_binaries()
-    with timed(screen, f"Starting {chosen}, on {ThrowawayServer.host} alone"):
-        started = ThrowawayServer.start(chosen)
-    with started as server, psycopg.connect(server.dsn(), autocommit=True) as owner:
+    with ExitStack() as stack:
+        with timed(screen, f"Starting {chosen}, on {ThrowawayServer.host} alone"):
+            server = stack.enter_context(ThrowawayServer.start(chosen))
+        owner = stack.enter_context(psycopg.connect(server.dsn(), autocommit=True))
         with timed(
             screen,
             f"Loading {amount.sessions:,} sessions, {amount.views:,} views, {amount.events:,} events,"

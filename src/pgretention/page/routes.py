@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -10,6 +11,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
@@ -34,6 +36,7 @@ _STATIC: Final = {
     "uplot.css": "text/css",
     "uplot.js": "text/javascript",
 }
+_CODE: Final = re.compile("`([^`]+)`")
 _LISTED: Final = 100
 """Runs that the page of a job lists; its charts have all."""
 
@@ -104,6 +107,7 @@ class _Page:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        self._templates.filters["coded"] = _coded
         self._templates.globals.update(
             jobs=list(self._jobs),
             version=__version__,
@@ -315,6 +319,11 @@ def _number(value: float | None, unit: str) -> str:
     if value is None:
         return "not known"
     return f"{value:,.3f} s" if unit == "seconds" else f"{value:,.0f}"
+
+
+def _coded(text: str) -> Markup:
+    """A text with what stands between backticks set as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704  it is escaped
 
 
 def _title(name: str) -> str:

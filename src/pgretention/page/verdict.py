@@ -164,9 +164,7 @@ def _behind(situation: Situation) -> Verdict | None:
     overdue, promise = roughly(situation.overdue), exactly(situation.job.promise)
     why = f"The oldest row expired {overdue} ago, and is promised to be gone within {promise}."
     if situation.draining and situation.eta is not None:
-        return Verdict(
-            "Draining", Tone.BUSY, f"{why} The backlog falls and is gone in about {roughly(situation.eta)}."
-        )
+        return Verdict("Draining", Tone.BUSY, f"{why} The backlog falls and is gone in about {roughly(situation.eta)}.")
     last = situation.history.last
     if last is None:
         return Verdict("Behind", Tone.WARNING, why, _first_run(situation), "backlog-grows")
