@@ -108,19 +108,20 @@ class _Page:
             lstrip_blocks=True,
         )
         self._templates.filters["coded"] = _coded
-        self._templates.globals.update(
-            jobs=list(self._jobs),
-            version=__version__,
-            at=clock_time,
-            ago=ago,
-            count=count,
-            number=_number,
-            backlog_words=cards.backlog_words,
-            outcome_tone=cards.outcome_tone,
-            outcome_words=cards.outcome_words,
-            roughly_seconds=lambda seconds: roughly(timedelta(seconds=seconds)),
-            runbook_title=_title,
-        )
+        names: dict[str, Any] = {
+            "jobs": list(self._jobs),
+            "version": __version__,
+            "at": clock_time,
+            "ago": ago,
+            "count": count,
+            "number": _number,
+            "backlog_words": cards.backlog_words,
+            "outcome_tone": cards.outcome_tone,
+            "outcome_words": cards.outcome_words,
+            "roughly_seconds": lambda seconds: roughly(timedelta(seconds=seconds)),
+            "runbook_title": _title,
+        }
+        self._templates.globals.update(names)
 
     def overview(self, _: Request) -> Response:
         """A card for each job."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -96,7 +96,7 @@ class FileArchive:
             _complain(error)
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def _open(self) -> Generator[sqlite3.Connection]:
         with closing(sqlite3.connect(self._path, timeout=_WAIT)) as file:
             (page,) = file.execute("PRAGMA page_size").fetchone()
             file.execute(f"PRAGMA max_page_count = {LARGEST // page}")

@@ -214,11 +214,9 @@ class RunRecord:
             batches=int(said["batches"]),
             limit=None if limit is None else Limit(limit),
             throttled={str(reason): float(seconds) for reason, seconds in said["throttled"].items()},
-            error=None
-            if error is None
-            else RunError(**{**error, "kind": FaultKind(error["kind"]), "keys": tuple(error["keys"])}),
+            error=None if error is None else _error_from_json(error),
             holders=said["holders"],
-            stretches=tuple(Stretch(**{**each, "rows": tuple(each["rows"])}) for each in said["timeline"]),
+            stretches=tuple(_stretch_from_json(each) for each in said["timeline"]),
             notes=tuple(Note(**each) for each in said["notes"]),
             detailed=bool(said["detailed"]),
         )
@@ -230,6 +228,22 @@ def backlog_as_json(backlog: Backlog | None) -> dict[str, Any] | None:
         return None
     age = None if backlog.oldest_age is None else backlog.oldest_age.total_seconds()
     return {"rows": backlog.rows, "exact": backlog.exact, "oldest_age_seconds": age}
+
+
+def _error_from_json(said: Mapping[str, Any]) -> RunError:
+    return RunError(
+        kind=FaultKind(said["kind"]),
+        message=said["message"],
+        sqlstate=said["sqlstate"],
+        constraint=said["constraint"],
+        keys=tuple(said["keys"]),
+        batch=said["batch"],
+    )
+
+
+def _stretch_from_json(said: Mapping[str, Any]) -> Stretch:
+    counts = said["first"], said["count"]
+    return Stretch(*counts, said["at"], said["seconds"], said["longest"], tuple(said["rows"]))
 
 
 def _backlog_from_json(said: Mapping[str, Any] | None) -> Backlog | None:
