@@ -5,6 +5,7 @@ An answer says what was seen last and never waits, however long a database takes
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -42,6 +43,14 @@ class _Database:
         return f"database of {' and '.join(self.jobs)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Away:
+    """A database that does not count as there: for how long, None if it was never seen, and why as far as is known."""
+
+    since: timedelta | None
+    why: str | None
+
+
 class Readiness:
     """What is known of the databases while they are being watched."""
 
@@ -59,26 +68,25 @@ class Readiness:
         unseen = [why for database in self._databases if (why := self._unseen(database))]
         return [*(["stopping"] if self._stop.requested else []), *unseen]
 
-    def away(self, job: str) -> str | None:
-        """Since when the database of a job does not count as there, and why; None if it does, or nobody looked yet.
-
-        `not seen for 125 s: cannot connect: connection refused`, without its address.
-        """
+    def away(self, job: str) -> Away | None:
+        """Whether the database of a job does not count as there; None if it does, or nobody looked yet."""
         for database in self._databases:
-            since, fault = self._since(database), database.fault
-            if job in database.jobs and since and (fault or database.seen is not None):
-                return f"{since}: {fault}" if fault else since
+            unseen_for = self._unseen_for(database)
+            if job in database.jobs and unseen_for is not None and (database.fault or database.seen is not None):
+                since = None if database.seen is None else timedelta(seconds=unseen_for)
+                return Away(since, None if database.fault is None else str(database.fault))
         return None
 
     def _unseen(self, database: _Database) -> str | None:
-        since = self._since(database)
-        return None if since is None else f"{database} {since}"
+        unseen_for = self._unseen_for(database)
+        if unseen_for is None:
+            return None
+        return f"{database} not seen {'yet' if database.seen is None else f'for {unseen_for:.0f} s'}"
 
-    def _since(self, database: _Database) -> str | None:
-        seen, now = database.seen, self._clock.monotonic()
-        if seen is None:
-            return "not seen yet"
-        return f"not seen for {now - seen:.0f} s" if now - seen > _MISSED_LOOKS * self._every.total_seconds() else None
+    def _unseen_for(self, database: _Database) -> float | None:
+        """For how many seconds, infinitely many if it never was; None while it counts as there."""
+        past = math.inf if database.seen is None else self._clock.monotonic() - database.seen
+        return past if past > _MISSED_LOOKS * self._every.total_seconds() else None
 
     def watch(self, database: _Database) -> None:
         """Look at one database at once and then at every interval, until a stop is requested."""

@@ -12,6 +12,7 @@ from pgretention.job import Job
 from pgretention.page.situation import Watched
 from pgretention.policy import Table
 from pgretention.preflight import Finding, Reference, Severity
+from pgretention.readiness import Away
 from pgretention.report import (
     Backlog,
     BatchDone,
@@ -139,7 +140,7 @@ class Planted:
     clock: Clock = field(default_factory=Clock)
     surveys: dict[str, Survey] = field(default_factory=dict)
     unseen: dict[str, str] = field(default_factory=dict)
-    away: dict[str, str] = field(default_factory=dict)
+    away: dict[str, Away] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
     here: tuple[str, ...] = app.JOB_NAMES
     stopping: bool = False
@@ -313,7 +314,7 @@ def failing() -> Planted:
     planted.run(ACTIVITY, NOW - 5 * HOUR, Outcome.PARTIAL, left=overdue(ACTIVITY, 14, 3 * DAY), error=KEPT)
     planted.run(GUESTS, NOW - 5 * HOUR, Outcome.FAILED, batches=0, error=UNREACHABLE)
     planted.tell(NOW - 2 * SECOND, RetryAwaited(GUESTS.name, "x", UNREACHABLE, 1, 30 * SECOND))
-    planted.away[GUESTS.name] = "not seen for 18000 s: cannot connect: connection refused"
+    planted.away[GUESTS.name] = Away(5 * HOUR, "cannot connect: connection refused")
     planted.unseen[GUESTS.name] = "cannot connect: connection refused"
     return planted
 

@@ -12,6 +12,7 @@ from pgretention.job import Job
 from pgretention.page import cards, runbooks
 from pgretention.page.situation import Situation
 from pgretention.page.verdict import Tone, Verdict, judge
+from pgretention.readiness import Away
 from pgretention.report import Backlog, Limit, Outcome, RunScheduled
 from tests.page.states import (
     ACTIVITY,
@@ -168,11 +169,11 @@ def test_a_database_that_is_away_comes_before_what_the_last_run_said() -> None:
     planted = STATES["fine"]()
     planted.run(ACTIVITY, NOW - HOUR, Outcome.FAILED, batches=0, error=UNREACHABLE)
     assert judge(situation(planted)).word == "Failing"
-    planted.away[ACTIVITY.name] = "not seen for 95 s: cannot connect: connection refused"
+    planted.away[ACTIVITY.name] = Away(5 * HOUR, "cannot connect: connection refused")
     verdict = judge(situation(planted))
     assert (verdict.word, verdict.why) == (
         "Unreachable",
-        "Its database was not seen for 95 s: cannot connect: connection refused.",
+        "Its database was not seen for 5 h: cannot connect: connection refused.",
     )
 
 

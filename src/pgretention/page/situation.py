@@ -9,6 +9,7 @@ from math import isinf, isnan
 
 from pgretention.clock import Clock
 from pgretention.job import Job
+from pgretention.readiness import Away
 from pgretention.report import Backlog
 from pgretention.sinks.history import History, JobHistory
 from pgretention.sinks.measures import Left, drain_eta
@@ -29,7 +30,7 @@ class Measured:
 class Situation:
     """A job at `now`. `switch` is the setting that turns it on or off, `here` whether this worker runs it.
 
-    `away` says since when its database does not count as there and why, `unseen` why the last survey of it failed.
+    `away` is set when its database does not count as there, `unseen` why the last survey of it failed.
     `lost` is whether its thread is gone, `stopping` whether the worker was told to end.
     """
 
@@ -40,7 +41,7 @@ class Situation:
     history: JobHistory = field(default_factory=JobHistory)
     survey: Survey | None = None
     unseen: str | None = None
-    away: str | None = None
+    away: Away | None = None
     lost: bool = False
     stopping: bool = False
 
@@ -110,7 +111,7 @@ class Watched:
     history: History
     survey: Callable[[str], Survey | None]
     unseen: Callable[[str], str | None]
-    away: Callable[[str], str | None]
+    away: Callable[[str], Away | None]
     lost: Callable[[str], bool]
     stopping: Callable[[], bool]
 

@@ -87,9 +87,11 @@ def _stopping(situation: Situation) -> Verdict | None:
 
 
 def _unreachable(situation: Situation) -> Verdict | None:
-    if situation.away is None:
+    away = situation.away
+    if away is None:
         return None
-    why = _sentence(f"Its database was {situation.away}")
+    since = "yet" if away.since is None else f"for {roughly(away.since)}"
+    why = _sentence(f"Its database was not seen {since}{f': {away.why}' if away.why else ''}")
     act = "See that the server can be reached and that user, password and database are right; no restart is needed."
     return Verdict("Unreachable", Tone.BAD, why, f"{act}{_again(situation)}", "no-run")
 
