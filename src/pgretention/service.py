@@ -12,7 +12,7 @@ from pgretention import __version__, readiness, survey, web, worker
 from pgretention.admission import Admission
 from pgretention.app import Assignment
 from pgretention.clock import Clock, SystemClock
-from pgretention.config import Settings
+from pgretention.config import Settings, connection_string
 from pgretention.page import routes as page
 from pgretention.page.guard import Gate
 from pgretention.page.situation import Watched
@@ -78,9 +78,11 @@ def _answering(
         survey.surveying(assignments, clock=clock, stop=stop) as surveys,
     ):
         watched = Watched(
+            machine=socket.gethostname(),
             jobs=tuple(assignment.job for assignment in shown),
             here=frozenset(job.name for job in jobs),
             switches={assignment.job.name: assignment.switch for assignment in shown},
+            databases={assignment.job.name: _shown(assignment.dsn) for assignment in shown},
             clock=clock,
             history=history,
             survey=surveys.of,
@@ -97,6 +99,11 @@ def _answering(
             if gate.closed:
                 logs.say(WARNING, "page closed", address=str(at), why="Http:Token is not set; set it, or set it to off")
             yield [metrics, history]
+
+
+def _shown(dsn: str) -> str:
+    """Which database that is, without secrets."""
+    return connection_string(dsn).shown if dsn else "libpq environment"
 
 
 def without_thread(jobs: Sequence[str], stop: Stop) -> list[str]:

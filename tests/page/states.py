@@ -154,9 +154,11 @@ class Planted:
         """What the page asks."""
         self.clock.at = NOW
         return Watched(
+            machine="worker-7",
             jobs=(ACTIVITY, GUESTS),
             here=self.here,
             switches={name: assignment.switch for name, assignment in ASSIGNMENTS.items()},
+            databases=dict.fromkeys(ASSIGNMENTS, "host=db.internal dbname=app user=retention"),
             clock=self.clock,
             history=self.history,
             survey=self.surveys.get,

@@ -8,12 +8,14 @@ from datetime import timedelta
 
 import pytest
 
+from pgretention.errors import FaultKind
 from pgretention.job import Job
 from pgretention.page import cards, runbooks
 from pgretention.page.situation import Situation
 from pgretention.page.verdict import Tone, Verdict, judge
+from pgretention.preflight import Finding, Severity
 from pgretention.readiness import Away
-from pgretention.report import Backlog, Limit, Outcome, RunScheduled
+from pgretention.report import Backlog, Limit, Outcome, RunError, RunScheduled
 from tests.page.states import (
     ACTIVITY,
     CASCADE,
@@ -97,7 +99,7 @@ def test_an_error_that_a_check_finds_is_told_before_the_run_that_it_will_refuse(
     planted.seen(ACTIVITY, DRAINED, REPLICA)
     verdict = judge(situation(planted))
     assert (verdict.word, verdict.tone) == ("Fine", Tone.GOOD)
-    assert verdict.why.endswith(" 1 finding may want a decision.")
+    assert verdict.why.endswith(" Among the findings is 1 warning.")
 
 
 @pytest.mark.req("A-20")
@@ -114,20 +116,40 @@ def test_behind_is_what_is_older_than_is_promised(job: Job, promise: timedelta) 
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "words"),
+    ("second", "why"), [(6000, "The backlog grew by 1,000 rows."), (5000, "The backlog does not fall.")]
+)
+@pytest.mark.parametrize(
+    ("limit", "act"),
     [
-        (5000, 6000, "Runs end at MaxBatchesPerRun: raise it, or BatchSize."),
-        (5000, 5000, "Runs end at MaxBatchesPerRun: raise it, or BatchSize."),
+        (Limit.BATCHES, "MaxBatchesPerRun, after 200 batches of 5,000: raise it or BatchSize, and restart the worker."),
+        (Limit.DURATION, "MaxRunDuration, after 30 min: raise it or Workers, or see why batches are slow."),
     ],
 )
-def test_a_backlog_that_does_not_fall_names_the_limit_that_ends_the_runs(first: int, second: int, words: str) -> None:
+def test_a_backlog_that_does_not_fall_names_the_limit_that_ends_the_runs(
+    second: int, why: str, limit: Limit, act: str
+) -> None:
     planted = Planted()
-    for days, rows in (2, first), (1, second):
+    for days, rows in (2, 5000), (1, second):
         left = overdue(ACTIVITY, rows, 9 * DAY)
-        planted.run(ACTIVITY, NOW - days * DAY, Outcome.LIMIT_REACHED, left=left, limit=Limit.BATCHES)
+        planted.run(ACTIVITY, NOW - days * DAY, Outcome.LIMIT_REACHED, left=left, limit=limit)
     verdict = judge(situation(planted))
-    assert (verdict.word, verdict.act) == ("Behind", words)
-    assert "does not fall" in verdict.why
+    assert (verdict.word, verdict.act) == ("Behind", f"Runs end at {act}")
+    assert verdict.why == f"The oldest row is 9 days overdue, and 1 day 30 min at most are promised. {why}"
+
+
+def test_a_trigger_that_raises_is_named_with_where_its_words_are() -> None:
+    planted = Planted()
+    raised = RunError(FaultKind.DATABASE, "RaiseException: the server refused the statement", sqlstate="P0001")
+    for hours in 3, 2, 1:
+        planted.run(ACTIVITY, NOW - hours * HOUR, Outcome.FAILED, batches=0, error=raised)
+    audit = Finding(Severity.WARNING, "trigger", "user_activity.sessions, trigger audit", "runs", "look")
+    planted.seen(ACTIVITY, DRAINED, audit)
+    verdict = judge(situation(planted))
+    assert verdict.why == (
+        "The last run failed after 0 rows: RaiseException: the server refused the statement (SQLSTATE P0001)."
+        " So it has been for 3 runs, since Wed 2 Dec 2026 06:30:00 UTC."
+    )
+    assert verdict.act.startswith("A trigger raised that, probably user_activity.sessions, trigger audit: ")
 
 
 def test_a_backlog_that_falls_catches_up_and_needs_nobody() -> None:
@@ -193,10 +215,11 @@ def fact_texts(planted: Planted, job: Job = ACTIVITY) -> dict[str, str]:
 def test_a_card_says_what_is_next_what_was_last_and_how_the_promise_is_kept() -> None:
     assert fact_texts(STATES["fine"]()) == {
         "Next run": "in 14 h; Thu 3 Dec 2026 03:00:00 Europe/Moscow (Thu 3 Dec 2026 00:00:00 UTC)",
-        "Last run": "completed; 7 h ago, 46,752 rows in 8 batches in 9.0 s",
+        "Last run": "completed; 7 h ago, 46,752 rows of 3 tables in 8 batches in 9.0 s",
         "Backlog": "412 rows; expired as of 7 min ago",
-        "Oldest expired row": "expired 6 h ago; promised: gone within 1 day 30 min",
+        "Oldest expired row": "6 h overdue; at most 1 day 30 min are promised",
         "Drained": "by the next run; the last one left nothing",
+        "Database": "host=db.internal dbname=app user=retention; ",
     }
 
 

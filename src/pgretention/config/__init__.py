@@ -1,6 +1,6 @@
 """File, environment and flags become frozen settings that know where each value came from."""
 
-from pgretention.config.connection import ConnectionString
+from pgretention.config.connection import ConnectionString, connection_string
 from pgretention.config.durations import format_duration, parse_duration
 from pgretention.config.keys import KEYS, Key
 from pgretention.config.settings import (
@@ -22,6 +22,7 @@ __all__ = [
     "HostPort",
     "Key",
     "Settings",
+    "connection_string",
     "format_duration",
     "load",
     "parse_duration",

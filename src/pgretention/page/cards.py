@@ -56,9 +56,13 @@ def card(situation: Situation) -> Card:
 
 
 def _facts(situation: Situation) -> Iterator[Fact]:
+    if situation.here:
+        yield from _facts_here(situation)
+    yield Fact("Database", situation.database)
+
+
+def _facts_here(situation: Situation) -> Iterator[Fact]:
     history, now = situation.history, situation.now
-    if not situation.here:
-        return
     yield _next(situation)
     last = history.last
     if last is None:
@@ -71,7 +75,7 @@ def _facts(situation: Situation) -> Iterator[Fact]:
         return
     yield Fact("Backlog", backlog_words(measured.backlog), f"expired as of {ago(measured.at, now)}")
     yield _freshness(situation)
-    yield _drained(situation)
+    yield _drained(situation, judge(situation))
 
 
 def _next(situation: Situation) -> Fact:
@@ -85,17 +89,19 @@ def _next(situation: Situation) -> Fact:
 
 
 def _freshness(situation: Situation) -> Fact:
-    promised = f"promised: gone within {exactly(situation.job.promise)}"
+    promised = f"at most {exactly(situation.job.promise)} are promised"
     overdue = situation.overdue
     if overdue is None:
         return Fact("Oldest expired row", "not known", f"looking for it took too long; {promised}")
     if not overdue:
         return Fact("Oldest expired row", "none", promised)
-    return Fact("Oldest expired row", f"expired {roughly(overdue)} ago", promised, mark=situation.behind)
+    return Fact("Oldest expired row", f"{roughly(overdue)} overdue", promised, mark=situation.behind)
 
 
-def _drained(situation: Situation) -> Fact:
+def _drained(situation: Situation, verdict: Verdict) -> Fact:
     measured = situation.measured
+    if verdict.needs_somebody and verdict.word != "Behind":
+        return Fact("Drained", "not known", f"as long as it is {verdict.word.lower()}")
     if measured is not None and measured.backlog.exact and not measured.backlog.rows:
         return Fact("Drained", "yes", "nothing expired is left")
     if situation.eta is not None and situation.eta:
@@ -131,11 +137,10 @@ def outcome_tone(run: RunRecord) -> Tone:
 def what_it_did(run: RunRecord) -> str:
     """Rows, batches and time."""
     took = "" if run.seconds is None else f" in {roughly(timedelta(seconds=run.seconds))}"
-    return (
-        f"{count(run.rows, 'row')} in {count(run.batches, 'batch', 'batches')}{took}"
-        if run.batches
-        else f"0 rows{took}"
-    )
+    if not run.batches:
+        return f"0 rows{took}"
+    tables = f" of {count(len(run.deleted), 'table')}" if len(run.deleted) > 1 else ""
+    return f"{count(run.rows, 'row')}{tables} in {count(run.batches, 'batch', 'batches')}{took}"
 
 
 def backlog_words(backlog: Backlog | None) -> str:
@@ -206,6 +211,7 @@ def as_json(situation: Situation) -> dict[str, Any]:
         "name": job.name,
         "enabled": job.enabled,
         "here": situation.here,
+        "database": situation.database,
         "state": {
             "word": verdict.word,
             "tone": verdict.tone,

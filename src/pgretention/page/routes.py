@@ -111,6 +111,7 @@ class _Page:
         names: dict[str, Any] = {
             "jobs": list(self._jobs),
             "version": __version__,
+            "machine": watched.machine,
             "at": clock_time,
             "ago": ago,
             "count": count,
@@ -158,6 +159,7 @@ class _Page:
             deletes=f"{cards.in_words(job.policy)} more than {exactly(job.policy.retention)} ago",
             limits=f"{count(job.limits.batch_size, 'row')} with what belongs to them in a transaction",
             survey=survey,
+            database=self._watched.databases[job.name],
             unseen=self._watched.unseen(job.name),
             tree=picture,
             picture=_picture_in_words(job),
@@ -196,7 +198,8 @@ class _Page:
 
     def api_jobs(self, _: Request) -> Response:
         """Every card as JSON."""
-        return JSONResponse({"jobs": [cards.as_json(self._watched.situation(job)) for job in self._watched.jobs]})
+        jobs = [cards.as_json(self._watched.situation(job)) for job in self._watched.jobs]
+        return JSONResponse({"machine": self._watched.machine, "jobs": jobs})
 
     def api_job(self, request: Request) -> Response:
         """One card as JSON."""

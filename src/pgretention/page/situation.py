@@ -28,7 +28,8 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A job at `now`. `switch` is the setting that turns it on or off, `here` whether this worker runs it.
+    """A job at `now`. `switch` is the setting that turns it on or off, `here` whether this worker runs it, `database`
+    where it works, without secrets.
 
     `away` is set when its database does not count as there, `unseen` why the last survey of it failed.
     `lost` is whether its thread is gone, `stopping` whether the worker was told to end.
@@ -37,6 +38,7 @@ class Situation:
     job: Job
     switch: str
     now: datetime
+    database: str = ""
     here: bool = True
     history: JobHistory = field(default_factory=JobHistory)
     survey: Survey | None = None
@@ -101,12 +103,16 @@ class Situation:
 @dataclass(frozen=True, slots=True)
 class Watched:
     """Where to ask about the `jobs` of a worker and those it leaves alone, which are not `here`; every answer is there
-    at once. `switches` name each job's setting.
+    at once. `switches` name each job's setting, `databases` where it works, without secrets; `machine` is the name of
+    this one.
     """
+
+    machine: str
 
     jobs: tuple[Job, ...]
     here: Collection[str]
     switches: Mapping[str, str]
+    databases: Mapping[str, str]
     clock: Clock
     history: History
     survey: Callable[[str], Survey | None]
@@ -121,6 +127,7 @@ class Watched:
             job=job,
             switch=self.switches[job.name],
             now=self.clock.now(),
+            database=self.databases[job.name],
             here=job.name in self.here,
             history=self.history.of(job.name),
             survey=self.survey(job.name),

@@ -8,14 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import takewhile
 
 from pgretention.errors import FaultKind
 from pgretention.page.situation import Situation
 from pgretention.page.words import ago, clock_time, count, exactly, roughly
 from pgretention.preflight import Finding, Severity
-from pgretention.report import Limit, MissReason, Outcome
+from pgretention.report import Limit, MissReason, Outcome, RunError
 from pgretention.sinks.records import RunRecord
 from pgretention.sinks.summary import remedy
+
+_RAISED = "P0001"
+"""The SQLSTATE of an error that a function raises without one of its own (appendix A)."""
 
 
 class Tone(StrEnum):
@@ -92,7 +96,9 @@ def _unreachable(situation: Situation) -> Verdict | None:
         return None
     since = "yet" if away.since is None else f"for {roughly(away.since)}"
     why = _sentence(f"Its database was not seen {since}{f': {away.why}' if away.why else ''}")
-    act = "See that the server can be reached and that user, password and database are right; no restart is needed."
+    act = (
+        "See that the server can be reached and lets this user into this database; no restart of the worker is needed."
+    )
     return Verdict("Unreachable", Tone.BAD, why, f"{act}{_again(situation)}", "no-run")
 
 
@@ -101,11 +107,12 @@ def _refused(situation: Situation) -> Verdict | None:
     if last is None or last.outcome is not Outcome.REFUSED:
         return None
     why = last.error.message if last.error else "the database or a brake does not let it begin"
-    errors = _found(situation, Severity.ERROR)
     act = "Put right what the findings say; the job looks again when it is due."
-    if not errors:
-        act = "See which brake holds it and whether that is right; the job looks again when it is due."
-    return Verdict("Refused", Tone.BAD, _sentence(f"The last run was refused: {why}"), act, "run-refused")
+    if not _found(situation, Severity.ERROR):
+        compare = f"Compare it with `pgretention plan {situation.job.name}`: put right what is wrong, and restart the"
+        act = f"{compare} worker if that is a setting; or let one run pass by hand."
+    why = f"{_sentence(f'The last run was refused: {why}')}{_since(situation)}"
+    return Verdict("Refused", Tone.BAD, why, act, "run-refused")
 
 
 def _failing(situation: Situation) -> Verdict | None:
@@ -113,18 +120,22 @@ def _failing(situation: Situation) -> Verdict | None:
     if last is None or last.outcome is not Outcome.FAILED:
         return None
     error = last.error
-    why = _sentence(f"The last run failed after {count(last.rows, 'row')}: {error.message if error else 'see the log'}")
+    why = _sentence(f"The last run failed after {count(last.rows, 'row')}: {_said(error)}")
     act = _sentence(remedy(error.kind if error else FaultKind.INTERNAL))
-    return Verdict("Failing", Tone.BAD, why, f"{act}{_again(situation)}", "run-fails")
+    if error and error.sqlstate == _RAISED:
+        act = _about_triggers(situation)
+    return Verdict("Failing", Tone.BAD, f"{why}{_since(situation)}", f"{act}{_again(situation)}", "run-fails")
 
 
 def _incomplete(situation: Situation) -> Verdict | None:
     last = situation.history.last
     if last is None or last.outcome is not Outcome.PARTIAL:
         return None
-    error = last.error
-    why = _sentence(f"The last run had to leave rows out: {error.message if error else 'see the log'}")
-    act = _sentence(remedy(error.kind if error else FaultKind.FOREIGN_KEY))
+    why = f"{_sentence(f'The last run had to leave rows out: {_said(last.error)}')}{_since(situation)}"
+    act = (
+        "Let the owner of the table that refers to them decide: the findings name it, the run has the keys. Everything "
+        "else goes meanwhile."
+    )
     return Verdict("Incomplete", Tone.WARNING, why, act, "run-fails")
 
 
@@ -146,8 +157,8 @@ def _blocked(situation: Situation) -> Verdict | None:
         return Verdict("Elsewhere", Tone.BUSY, why, "The page of that worker says how it goes.")
     holder = f" by {last.holders}" if last.holders else ""
     why = f"Runs find the lock held{holder}, and rows are still there that should be gone."
-    act = "See whether whoever holds the lock is a run of this job; end the session if it is not."
-    return Verdict("Blocked", Tone.BAD, why, act, "lock-not-released")
+    act = "Ask whoever that is, since it may be on purpose; end that session when nobody needs it."
+    return Verdict("Blocked", Tone.BAD, f"{why}{_since(situation)}", act, "lock-not-released")
 
 
 def _missed(situation: Situation) -> Verdict | None:
@@ -164,7 +175,7 @@ def _behind(situation: Situation) -> Verdict | None:
     if not situation.behind or situation.overdue is None:
         return None
     overdue, promise = roughly(situation.overdue), exactly(situation.job.promise)
-    why = f"The oldest row expired {overdue} ago, and is promised to be gone within {promise}."
+    why = f"The oldest row is {overdue} overdue, and {promise} at most are promised."
     if situation.draining and situation.eta is not None:
         return Verdict("Draining", Tone.BUSY, f"{why} The backlog falls and is gone in about {roughly(situation.eta)}.")
     last = situation.history.last
@@ -174,20 +185,28 @@ def _behind(situation: Situation) -> Verdict | None:
         act = "The last run was stopped before it was done. The next one goes on from there, unless it is stopped too."
         return Verdict("Behind", Tone.WARNING, why, act, "backlog-grows")
     if situation.draining is None:
-        act = f"After one more run it can be told whether the backlog falls. {_raise(last)}"
+        act = f"After one more run it can be told whether the backlog falls. {_raise(situation, last)}"
         return Verdict("Behind", Tone.WARNING, why, act, "backlog-grows")
-    return Verdict("Behind", Tone.WARNING, f"{why} The backlog does not fall.", _raise(last), "backlog-grows")
+    return Verdict("Behind", Tone.WARNING, f"{why} {_grown(situation)}", _raise(situation, last), "backlog-grows")
 
 
 def _first_run(situation: Situation) -> str:
     return f"Nothing has run since this worker started. {_when(situation)} Should it be urgent, run the job by hand."
 
 
-def _raise(last: RunRecord) -> str:
+def _grown(situation: Situation) -> str:
+    *_, before, after = [run.backlog_after.rows for run in situation.history.runs if run.backlog_after is not None]
+    return f"The backlog grew by {count(after - before, 'row')}." if after > before else "The backlog does not fall."
+
+
+def _raise(situation: Situation, last: RunRecord) -> str:
+    limits = situation.job.limits
     if last.outcome is Outcome.LIMIT_REACHED and last.limit is Limit.BATCHES:
-        return "Runs end at MaxBatchesPerRun: raise it, or BatchSize."
+        now = f"{limits.max_batches:,} batches of {limits.batch_size:,}"
+        return f"Runs end at MaxBatchesPerRun, after {now}: raise it or BatchSize, and restart the worker."
     if last.outcome is Outcome.LIMIT_REACHED:
-        return "Runs end at MaxRunDuration: raise it or Workers, or find out why batches are slow."
+        most = exactly(limits.max_run_duration)
+        return f"Runs end at MaxRunDuration, after {most}: raise it or Workers, or see why batches are slow."
     return "See what holds the rows: runs end without having deleted everything that is expired."
 
 
@@ -200,7 +219,7 @@ def _waiting(situation: Situation) -> Verdict | None:
 def _fine(situation: Situation) -> Verdict:
     last = situation.history.runs[-1]
     warnings = len(_found(situation, Severity.WARNING))
-    noted = f" {count(warnings, 'finding')} may want a decision." if warnings else ""
+    noted = f" Among the findings {'is' if warnings == 1 else 'are'} {count(warnings, 'warning')}." if warnings else ""
     return Verdict("Fine", Tone.GOOD, f"{_how_it_ended(last)}{noted}")
 
 
@@ -221,6 +240,33 @@ def _how_it_ended(last: RunRecord) -> str:
 def _when(situation: Situation) -> str:
     due = situation.history.due
     return f"It is due at {clock_time(due)} UTC." if due else ""
+
+
+def _said(error: RunError | None) -> str:
+    """The message of an error, with what it can be looked up by."""
+    if error is None:
+        return "see the log"
+    codes = {"SQLSTATE": error.sqlstate, "constraint": error.constraint}
+    known = ", ".join(f"{name} {code}" for name, code in codes.items() if code)
+    return f"{error.message} ({known})" if known else error.message
+
+
+def _about_triggers(situation: Situation) -> str:
+    """What to do when something that runs in the server has raised an error of its own."""
+    found = situation.survey.findings if situation.survey else ()
+    suspects = [finding.object for finding in found if finding.code == "trigger"]
+    named = f", probably {' or '.join(suspects)}" if suspects else ""
+    return f"A trigger raised that{named}: the findings have its function, the log of the server has its words."
+
+
+def _since(situation: Situation) -> str:
+    """Since when runs have ended like the last one, when it was not the only one."""
+    runs = situation.history.runs
+    alike = list(takewhile(lambda run: run.outcome is runs[-1].outcome, reversed(runs)))
+    first = alike[-1].ended
+    if len(alike) == 1 or first is None:
+        return ""
+    return f" So it has been for {len(alike):,} runs, since {clock_time(first)} UTC."
 
 
 def _again(situation: Situation) -> str:
