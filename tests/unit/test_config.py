@@ -254,6 +254,14 @@ def test_the_names_of_the_page_are_names_of_hosts(value: str) -> None:
     assert line.startswith("Http:Hosts (--set): ")
 
 
+def test_a_history_that_this_user_may_not_look_at_is_for_the_worker_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(_: Path) -> bool:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "is_dir", closed)
+    assert given_by_flags("History:File=/somebody/history").history_file == Path("/somebody/history")
+
+
 def test_a_history_is_a_file_and_no_folder(tmp_path: Path) -> None:
     (line,) = problems(f"History:File={tmp_path}")
     assert "is a folder" in line

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import stat
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from io import StringIO
@@ -39,7 +41,7 @@ from pgretention.sinks import history as history_module
 from pgretention.sinks import logs
 from pgretention.sinks.archive import FileArchive
 from pgretention.sinks.history import DETAILED, RUNS, History
-from pgretention.sinks.records import KEYS, NOTES, STRETCHES, RunRecord
+from pgretention.sinks.records import KEYS, NOTES, STRETCHES, WORDS, RunRecord
 from tests.support.facts import (
     ACTIVITY,
     DRAINED,
@@ -123,6 +125,18 @@ def test_of_every_story_the_record_says_what_the_report_said(story: str) -> None
     assert RunRecord.from_json(json.loads(json.dumps(last.as_json()))) == last
 
 
+def test_the_timeline_counts_from_where_the_report_says_the_run_began() -> None:
+    clock = StandingClock()
+    history = told(started(ACTIVITY), clock=clock)
+    clock.at = NOW + SECOND
+    history(batch(ACTIVITY))
+    clock.at = NOW + 2 * SECOND
+    history(finished(ACTIVITY, rows=5000, batches=1, left=DRAINED, duration=12 * SECOND))
+    last = history.of(ACTIVITY.name).last
+    assert last is not None
+    assert (last.began, last.stretches[0].at) == (NOW - 10 * SECOND, 11.0)
+
+
 def test_a_run_that_never_began_is_remembered_with_who_held_its_lock() -> None:
     last = told(held_elsewhere(ACTIVITY)).of(ACTIVITY.name).last
     assert last is not None
@@ -193,7 +207,12 @@ def test_a_run_that_crashed_is_not_on_for_ever() -> None:
     history = told(started(ACTIVITY), batch(ACTIVITY))
     assert history.of(ACTIVITY.name).running is not None
     history(RunScheduled(ACTIVITY.name, NOW, "UTC"))
-    assert history.of(ACTIVITY.name).running is None
+    known = history.of(ACTIVITY.name)
+    assert known.running is None
+    assert known.last is not None
+    assert known.last.error is not None
+    assert (known.last.outcome, known.last.error.kind) == (Outcome.FAILED, FaultKind.INTERNAL)
+    assert known.last.deleted == batch(ACTIVITY).deleted
 
 
 def test_notes_and_keys_are_bounded() -> None:
@@ -324,10 +343,9 @@ def test_the_file_is_for_its_owner_alone(file: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("path", ["/dev/null", "/dev/full"])
-def test_what_is_no_file_is_refused(path: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"History:File: {path}: "):
-        FileArchive(Path(path))
+def test_what_is_no_file_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="History:File: /dev/null: "):
+        FileArchive(Path("/dev/null"))
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -351,7 +369,39 @@ def test_a_file_that_is_lost_later_costs_no_run_and_is_said(file: Path, log: Str
         history(fact)
     assert history.of(ACTIVITY.name).last is not None
     (said,) = [json.loads(line) for line in log.getvalue().splitlines() if "history" in line]
-    assert (said["level"], said["event"], said["error_type"]) == ("error", "history not kept", "OperationalError")
+    assert (said["level"], said["event"], said["error_type"]) == ("error", "history not kept", "IsADirectoryError")
+
+
+def test_a_file_that_is_removed_is_made_anew_for_its_owner_alone(file: Path) -> None:
+    history = remembered(file)
+    file.unlink()
+    for number in range(2):
+        for fact in with_id(stories(ACTIVITY)["completed"], f"run {number}"):
+            history(fact)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert remembered(file).of(ACTIVITY.name).runs == history.of(ACTIVITY.name).runs
+
+
+def test_a_file_that_is_busy_keeps_no_worker_from_starting(
+    file: Path, log: StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pgretention.sinks.archive._WAIT", 0.0)
+    with closing(sqlite3.connect(file)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        history = remembered(file)
+        for fact in stories(ACTIVITY)["completed"]:
+            history(fact)
+        other.rollback()
+    assert history.of(ACTIVITY.name).last is not None
+    assert "SQLITE_BUSY" in log.getvalue()
+
+
+def test_a_long_message_is_cut() -> None:
+    error = replace(FOREIGN_KEY, message="x" * 100_000)
+    last = told(finished(ACTIVITY, Outcome.FAILED, error=error)).of(ACTIVITY.name).last
+    assert last is not None
+    assert last.error is not None
+    assert len(last.error.message) == WORDS
 
 
 def test_records_that_make_no_sense_are_passed_over(file: Path, log: StringIO) -> None:
@@ -359,8 +409,12 @@ def test_records_that_make_no_sense_are_passed_over(file: Path, log: StringIO) -
     for fact in stories(ACTIVITY)["completed"]:
         history(fact)
     with sqlite3.connect(file) as edited:
-        for nonsense in "{", "[]", "{}", "null", '{"job": 1}':
+        text = edited.execute("SELECT record FROM runs").fetchone()[0]
+        naive = re.sub(r'"began":"[^"]*"', '"began":"2026-01-01T00:00:00"', text)
+        huge = re.sub(r'"oldest_age_seconds":[0-9.]+', '"oldest_age_seconds":1e300', text)
+        assert text not in (naive, huge)
+        for nonsense in "{", "[]", "{}", "null", '{"job": 1}', "[" * 100_000, naive, huge:
             edited.execute("INSERT INTO runs (job, detailed, record) VALUES ('activity-retention', 0, ?)", (nonsense,))
     after = remembered(file)
     assert after.of(ACTIVITY.name).runs == history.of(ACTIVITY.name).runs
-    assert log.getvalue().count("history not kept") == 5
+    assert log.getvalue().count("history not kept") == 8

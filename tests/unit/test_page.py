@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import threading
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,6 +23,7 @@ from pgretention.page import routes, runbooks
 from pgretention.page.guard import Gate
 from pgretention.report import Outcome, RunError
 from tests.page.states import ACTIVITY, CASCADE, DRAINED, GUESTS, HOUR, NOW, STATES, Planted
+from tests.support.gates import until
 from tests.support.scrapes import Answer, ask
 
 DOC = (Path(__file__).parents[2] / "docs" / "reference" / "http.md").read_text("utf-8")
@@ -234,6 +236,44 @@ def test_probes_are_answered_while_a_page_is_being_drawn() -> None:
         assert (ask(at, "/livez").status, ask(at, "/metrics").status) == (200, 200)
         go_on.set()
         assert {each.result().status for each in looking} == {200}
+
+
+def test_more_people_than_can_be_drawn_for_are_sent_away_and_whoever_left_is_not_drawn_for() -> None:
+    drawing, go_on, drawn = threading.Event(), threading.Event(), []
+
+    def survey(_: str) -> None:
+        drawn.append(1)
+        drawing.set()
+        assert go_on.wait(30)
+
+    watched = replace(STATES["nothing"]().watched, survey=survey)
+    gate = Gate.at(HostPort("127.0.0.1", 0), None, (), "worker-7")
+    probes = web.routes(dead=list, unready=list, metrics=lambda _: (b"", "text/plain"))
+    with web.serving(HostPort("127.0.0.1", 0), [*probes, *routes.routes(watched, gate)]) as at, ExitStack() as people:
+        for _ in range(60):
+            person = people.enter_context(socket.create_connection((at.host, at.port)))
+            person.sendall(b"GET /jobs/activity-retention/policy HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert drawing.wait(30)
+        until(lambda: ask(at, "/").status == 503)
+        assert ask(at, "/livez").status == 200
+        people.close()
+        go_on.set()
+        until(lambda: ask(at, "/runbooks").status == 200)
+    assert len(drawn) < 60
+
+
+@pytest.mark.parametrize("name", ["x" * 50_000, "../../etc/passwd", "README", "no-run.md", "%00"])
+def test_a_runbook_that_is_not_there_is_not_remembered(name: str) -> None:
+    assert runbooks.runbook(name) is None
+
+
+def test_the_policy_of_a_job_that_is_run_elsewhere_does_not_wait_for_a_look() -> None:
+    planted = STATES["nothing"]()
+    planted.here = (ACTIVITY.name,)
+    with serving(planted) as at:
+        html = ask(at, "/jobs/guest-favorites-cleanup/policy").text
+    assert "This worker does not run the job" in html
+    assert "data-refresh" not in html
 
 
 def test_a_thousand_runs_are_all_in_the_charts_and_the_latest_in_the_list() -> None:

@@ -15,16 +15,18 @@ from pgretention.page.situation import Situation
 from pgretention.page.verdict import Tone, Verdict, judge
 from pgretention.preflight import Finding, Severity
 from pgretention.readiness import Away
-from pgretention.report import Backlog, Limit, Outcome, RunError, RunScheduled
+from pgretention.report import Backlog, Limit, MissReason, Outcome, RunError, RunScheduled, RunsMissed
 from tests.page.states import (
     ACTIVITY,
     CASCADE,
+    CASCADING,
     DAY,
     DRAINED,
     GUESTS,
     HOUR,
     NOW,
     REPLICA,
+    SECOND,
     STATES,
     UNREACHABLE,
     Planted,
@@ -90,12 +92,12 @@ def test_a_failure_is_over_with_the_next_run_that_succeeds() -> None:
     assert judge(situation(planted)).word == "Fine"
 
 
-def test_an_error_that_a_check_finds_is_told_before_the_run_that_it_will_refuse() -> None:
+def test_an_error_that_a_look_finds_is_told_without_promising_that_a_run_would_be_refused() -> None:
     planted = STATES["fine"]()
     planted.seen(ACTIVITY, DRAINED, CASCADE, REPLICA)
     verdict = judge(situation(planted))
-    assert (verdict.word, verdict.runbook) == ("Refused", "run-refused")
-    assert verdict.why.startswith("The next run will be refused: public.notes (session_id): ")
+    assert (verdict.word, verdict.tone, verdict.runbook) == ("Unsound", Tone.WARNING, "run-refused")
+    assert verdict.why.startswith("The last look at its database found an error: public.notes (session_id): ")
     planted.seen(ACTIVITY, DRAINED, REPLICA)
     verdict = judge(situation(planted))
     assert (verdict.word, verdict.tone) == ("Fine", Tone.GOOD)
@@ -110,7 +112,8 @@ def test_an_error_that_a_check_finds_is_told_before_the_run_that_it_will_refuse(
 )
 def test_behind_is_what_is_older_than_is_promised(job: Job, promise: timedelta) -> None:
     planted = Planted()
-    for by, word in (promise, "Waiting"), (promise + timedelta(minutes=1), "Behind"):
+    looked = timedelta(minutes=7)  # ago, and overdue goes on meanwhile
+    for by, word in (promise - looked, "Waiting"), (promise - looked + SECOND, "Behind"):
         planted.seen(job, overdue(job, 5, by))
         assert judge(situation(planted, job)).word == word
 
@@ -134,7 +137,7 @@ def test_a_backlog_that_does_not_fall_names_the_limit_that_ends_the_runs(
         planted.run(ACTIVITY, NOW - days * DAY, Outcome.LIMIT_REACHED, left=left, limit=limit)
     verdict = judge(situation(planted))
     assert (verdict.word, verdict.act) == ("Behind", f"Runs end at {act}")
-    assert verdict.why == f"The oldest row is 9 days overdue, and 1 day 30 min at most are promised. {why}"
+    assert verdict.why == f"The oldest row is 10 days overdue, and 1 day 30 min at most are promised. {why}"
 
 
 def test_a_trigger_that_raises_is_named_with_where_its_words_are() -> None:
@@ -174,17 +177,88 @@ def test_of_one_run_nobody_can_tell_the_pace() -> None:
     )
 
 
-def test_a_replica_that_leaves_the_work_to_another_one_is_fine_as_long_as_the_work_is_done() -> None:
+A_RUN = "process 12 (pgretention/activity-retention/0b9e7d2c, role retention)"
+SOMEBODY = "process 4711 (psql, role ann)"
+
+
+@pytest.mark.parametrize(
+    ("holders", "word_on_time", "word_late"),
+    [(A_RUN, "Fine", "Elsewhere"), (SOMEBODY, "Blocked", "Blocked"), (None, "Fine", "Blocked")],
+)
+def test_whoever_holds_the_lock_is_another_worker_or_in_the_way(
+    holders: str | None, word_on_time: str, word_late: str
+) -> None:
     planted = Planted()
-    planted.run(ACTIVITY, NOW - HOUR, Outcome.SKIPPED, batches=0)
-    planted.seen(ACTIVITY, overdue(ACTIVITY, 5, HOUR))
-    assert judge(situation(planted)).word == "Fine"
-    planted.seen(ACTIVITY, overdue(ACTIVITY, 5, 2 * DAY))
-    assert judge(situation(planted)).word == "Blocked"
-    holder = "process 12 (pgretention/activity-retention/0b9e7d2c, role retention)"
-    planted.run(ACTIVITY, NOW - timedelta(minutes=1), Outcome.SKIPPED, batches=0, holders=holder)
+    planted.run(ACTIVITY, NOW - HOUR, Outcome.SKIPPED, batches=0, holders=holders)
+    for by, word in (HOUR, word_on_time), (2 * DAY, word_late):
+        planted.seen(ACTIVITY, overdue(ACTIVITY, 5, by))
+        assert judge(situation(planted)).word == word
+
+
+def test_a_run_of_another_worker_that_never_ends_is_in_the_way_after_a_night() -> None:
+    planted = Planted()
+    planted.seen(ACTIVITY, overdue(ACTIVITY, 5, 9 * DAY))
+    for nights in 3, 2, 1:
+        planted.run(ACTIVITY, NOW - nights * DAY, Outcome.SKIPPED, batches=0, holders=A_RUN)
     verdict = judge(situation(planted))
-    assert (verdict.word, verdict.needs_somebody) == ("Elsewhere", False)
+    assert (verdict.word, verdict.tone, verdict.runbook) == ("Blocked", Tone.BAD, "lock-not-released")
+
+
+@pytest.mark.parametrize(("before", "left"), [(900, 0), (500, 10)])
+def test_what_came_after_a_run_that_left_little_is_not_said_to_drain(before: int, left: int) -> None:
+    planted = Planted()
+    for days, rows in (3, before), (2, left):
+        backlog = overdue(ACTIVITY, rows, HOUR) if rows else DRAINED
+        planted.run(ACTIVITY, NOW - days * DAY, left=backlog)
+    planted.planned()
+    planted.seen(ACTIVITY, overdue(ACTIVITY, 2_000_000, 35 * DAY))
+    now = situation(planted)
+    assert (now.draining, now.eta) == (None, None)
+    verdict = judge(now)
+    assert (verdict.word, verdict.runbook) == ("Behind", "backlog-grows")
+    assert left or "It is due at Thu 3 Dec 2026 00:00:00 UTC." in verdict.act
+
+
+def test_overdue_goes_on_while_nobody_looks() -> None:
+    planted = Planted()
+    left = overdue(ACTIVITY, 5, 20 * HOUR)
+    planted.run(ACTIVITY, NOW - 3 * DAY, left=left)
+    planted.unseen[ACTIVITY.name] = "cannot connect: connection refused"
+    assert situation(planted).overdue == 3 * DAY + 20 * HOUR
+    assert fact_texts(planted)["Backlog"].endswith("; to look again failed: cannot connect: connection refused")
+    assert judge(situation(planted)).word == "Behind"
+
+
+def test_a_refusal_whose_reason_is_gone_at_a_later_look_says_so() -> None:
+    planted = Planted()
+    planted.run(ACTIVITY, NOW - HOUR, Outcome.REFUSED, batches=0, error=CASCADING)
+    planted.seen(ACTIVITY, DRAINED, CASCADE)
+    assert judge(situation(planted)).act.startswith("Put right what the findings say")
+    planted.seen(ACTIVITY, DRAINED)
+    assert judge(situation(planted)).act == "It seems to be put right since: the next run will show."
+
+
+def test_a_job_that_nobody_runs_here_claims_nothing_of_its_backlog() -> None:
+    planted = STATES["off"]()
+    elsewhere = situation(planted, GUESTS)
+    assert (elsewhere.measured, elsewhere.overdue, elsewhere.draining) == (None, None, None)
+    assert [fact.name for fact in cards.card(elsewhere).facts] == ["Database"]
+
+
+def test_what_came_due_while_a_run_was_on_is_said() -> None:
+    planted = Planted()
+    planted.run(ACTIVITY, NOW - HOUR, left=DRAINED)
+    planted.tell(NOW - HOUR, RunsMissed(ACTIVITY.name, 2, NOW - HOUR, MissReason.OVERLAP))
+    verdict = judge(situation(planted))
+    assert (verdict.word, verdict.tone) == ("Fine", Tone.GOOD)
+    assert verdict.why.endswith(" 2 runs came due while it was still on, and did not take place.")
+
+
+def test_while_a_run_is_on_the_next_one_comes_after_it() -> None:
+    planted = Planted()
+    planted.tell(NOW, RunScheduled(ACTIVITY.name, NOW - HOUR, "UTC"))
+    planted.begin(ACTIVITY, NOW - HOUR)
+    assert fact_texts(planted)["Next run"].startswith("after this one")
 
 
 def test_a_database_that_is_away_comes_before_what_the_last_run_said() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, time, timedelta
 from difflib import get_close_matches
@@ -256,8 +257,9 @@ def path(raw: object) -> Path:
     written = text(raw)
     if not _PATH.fullmatch(written):
         raise refused(f"{quoted(written)} is no plain path of a file: leave out blanks, quotes and any of = @ : ;")
-    if Path(written).is_dir():
-        raise refused(f"{quoted(written)} is a folder; name a file in it")
+    with suppress(OSError):  # it is somebody else's, and only a worker opens it
+        if Path(written).is_dir():
+            raise refused(f"{quoted(written)} is a folder; name a file in it")
     return Path(written)
 
 

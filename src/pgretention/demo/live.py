@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final, TextIO
@@ -72,7 +72,10 @@ def _ageing(owner: Connection[TupleRow], retention: timedelta, stop: Stop) -> Ge
     rows = {"retention": retention, "sessions": _SESSIONS, "favorites": _FAVORITES}
 
     def age() -> None:
-        with psycopg.connect(owner.info.dsn, password=owner.info.password, autocommit=True) as connection:
+        with (
+            suppress(psycopg.Error),
+            psycopg.connect(owner.info.dsn, password=owner.info.password, autocommit=True) as connection,
+        ):
             while not stop.wait(_EVERY):
                 connection.execute(statement, rows)
 

@@ -13,7 +13,7 @@ from pgretention.page.verdict import Tone, Verdict, judge
 from pgretention.page.words import ago, ahead, clock_time, count, exactly, roughly
 from pgretention.policy import Equals, Policy
 from pgretention.report import Backlog, Outcome, RunError
-from pgretention.sinks.records import RunRecord, backlog_as_json
+from pgretention.sinks.records import KEYS, RunRecord, backlog_as_json
 
 _KEYS = 3
 
@@ -73,7 +73,8 @@ def _facts_here(situation: Situation) -> Iterator[Fact]:
     if measured is None:
         yield Fact("Backlog", "not known yet", situation.unseen or "")
         return
-    yield Fact("Backlog", backlog_words(measured.backlog), f"expired as of {ago(measured.at, now)}")
+    failed = f"; to look again failed: {situation.unseen}" if situation.unseen else ""
+    yield Fact("Backlog", backlog_words(measured.backlog), f"expired as of {ago(measured.at, now)}{failed}")
     yield _freshness(situation)
     yield _drained(situation, judge(situation))
 
@@ -82,6 +83,8 @@ def _next(situation: Situation) -> Fact:
     due, zone = situation.history.due, situation.job.schedule.zone
     if situation.stopping or due is None:
         return Fact("Next run", "not planned", "the worker is stopping" if situation.stopping else "")
+    if situation.history.running and due <= situation.now:
+        return Fact("Next run", "after this one", "as the schedule says")
     told = f"{clock_time(due, zone)} {zone}"
     if zone != "UTC":
         told += f" ({clock_time(due)} UTC)"
@@ -167,7 +170,9 @@ def ending(run: RunRecord, job: Job) -> str:
     told = {
         "completed": "It ended because nothing expired was left that nobody else had in use.",
         "limit_reached": f"It ended at {run.limit or 'a limit'}, with rows left for the next run.",
-        "stopped": "It ended because a stop was asked for, with rows left for the next run.",
+        "stopped": f"It ended because the lock was taken over by {run.holders}."
+        if run.holders
+        else "It ended because a stop was asked for, with rows left for the next run.",
         "skipped": f"It did nothing, since the lock was held{f' by {run.holders}' if run.holders else ''}.",
         "refused": "It was refused before it deleted anything.",
         "partial": "It deleted what it could and had to leave rows out.",
@@ -199,7 +204,9 @@ def facts_of_run(run: RunRecord, job: Job, now: datetime) -> Iterator[Fact]:
 def keys_words(error: RunError) -> str:
     """The keys of the rows in the way, the first of them."""
     more = len(error.keys) - _KEYS
-    rest = f" and {count(more, 'other')}; the log has them" if more > 0 else ""
+    rest = f" and {count(more, 'other')}" if more > 0 else ""
+    if len(error.keys) >= KEYS:
+        rest += " or more; the log has them all"
     return ", ".join(error.keys[:_KEYS]) + rest
 
 

@@ -27,7 +27,7 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Frame-Options": "DENY",
 }
-"""Of every answer of the page: nothing from elsewhere, nothing into elsewhere."""
+"""Of every answer that the page gives: nothing from elsewhere, nothing into elsewhere."""
 
 _LOOPBACK_NAMES: Final = frozenset({"localhost", "localhost.localdomain"})
 _WANTED: Final = (

@@ -13,7 +13,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from pgretention import __version__
@@ -36,7 +36,11 @@ _STATIC: Final = {
     "uplot.css": "text/css",
     "uplot.js": "text/javascript",
 }
+_NOT_HERE: Final = "This worker does not run the job, and so does not look at its database."
 _CODE: Final = re.compile("`([^`]+)`")
+_QUEUE: Final = 30
+"""Requests for a page that wait at a time."""
+
 _LISTED: Final = 100
 """Runs that the page of a job lists; its charts have all."""
 
@@ -63,17 +67,38 @@ def routes(watched: Watched, gate: Gate) -> list[Route]:
         "/favicon.ico": page.favicon,
         "/{anything:path}": page.missing,
     }
-    artist = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
-    return [Route(path, _drawn_by(artist, _behind(gate, page, endpoint))) for path, endpoint in answers.items()]
+    studio = _Studio()
+    return [Route(path, studio.drawing(_behind(gate, page, endpoint))) for path, endpoint in answers.items()]
 
 
-def _drawn_by(artist: ThreadPoolExecutor, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
-    """One page after the other, and beside the server's thread: however many people look, probes are answered."""
+class _Studio:
+    """Draws one page after the other, beside the server's thread, for a few people at a time.
 
-    async def answer(request: Request) -> Response:
-        return await asyncio.get_running_loop().run_in_executor(artist, endpoint, request)
+    Whoever comes while as many wait is sent away at once, and whoever has left is not drawn for: however many look, the
+    server has room for probes.
+    """
 
-    return answer
+    def __init__(self) -> None:
+        self._artist = ThreadPoolExecutor(max_workers=1, thread_name_prefix="page")
+        self._free = asyncio.Lock()
+        self._waiting = 0
+
+    def drawing(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint as the server calls it."""
+
+        async def answer(request: Request) -> Response:
+            if self._waiting >= _QUEUE:
+                return PlainTextResponse("Too many look at once; try again in a moment.\n", 503, HEADERS)
+            self._waiting += 1
+            try:
+                async with self._free:
+                    if await request.is_disconnected():
+                        return Response(status_code=204)
+                    return await asyncio.get_running_loop().run_in_executor(self._artist, endpoint, request)
+            finally:
+                self._waiting -= 1
+
+        return answer
 
 
 def _behind(gate: Gate, page: _Page, endpoint: Endpoint) -> Endpoint:
@@ -150,17 +175,18 @@ class _Page:
         """What a job deletes: tables, foreign keys, findings and statements."""
         job = self._job(request)
         survey = self._watched.survey(job.name)
+        here = job.name in self._watched.here
         picture = None if survey is None else tree.tree(job.policy, survey.references)
         return self._html(
             "policy.html",
             f"/jobs/{job.name}/policy",
-            None if survey else _IDLE,
+            None if survey or not here else _IDLE,
             name=job.name,
             deletes=f"{cards.in_words(job.policy)} more than {exactly(job.policy.retention)} ago",
             limits=f"{count(job.limits.batch_size, 'row')} with what belongs to them in a transaction",
             survey=survey,
             database=self._watched.databases[job.name],
-            unseen=self._watched.unseen(job.name),
+            unseen=self._watched.unseen(job.name) if here else _NOT_HERE,
             tree=picture,
             picture=_picture_in_words(job),
             box_width=tree.WIDTH,

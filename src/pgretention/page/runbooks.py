@@ -11,7 +11,6 @@ from typing import Final
 from markdown_it import MarkdownIt
 
 _FOLDER: Final = files("pgretention.page") / "runbooks"
-_NAME: Final = re.compile("[a-z][a-z-]*")
 _ELSEWHERE: Final = re.compile(r'<a href="(?!#|[a-z-]+(?:#[a-z-]*)?")[^"]*">(.*?)</a>', re.DOTALL)
 _HEADING: Final = re.compile("<h2>([^<]*)</h2>")
 _SIBLING: Final = re.compile(r'<a href="([a-z-]+)\.md(#[a-z-]*)?">')
@@ -25,16 +24,19 @@ class Runbook:
     html: str
 
 
-def names() -> list[str]:
+@cache
+def names() -> tuple[str, ...]:
     """The names of all runbooks."""
-    return sorted(each.name.removesuffix(".md") for each in _FOLDER.iterdir() if each.name != "README.md")
+    return tuple(sorted(each.name.removesuffix(".md") for each in _FOLDER.iterdir() if each.name != "README.md"))
+
+
+def runbook(name: str) -> Runbook | None:
+    """The runbook of that name, if there is one. Links to pages that are not here are left as words."""
+    return _rendered(name) if name in names() else None
 
 
 @cache
-def runbook(name: str) -> Runbook | None:
-    """The runbook of that name, if there is one. Links to pages that are not here are left as words."""
-    if not _NAME.fullmatch(name) or name not in names():
-        return None
+def _rendered(name: str) -> Runbook:
     heading, _, text = (_FOLDER / f"{name}.md").read_text("utf-8").partition("\n")
     html = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
     html = _SIBLING.sub(r'<a href="\1\2">', html)

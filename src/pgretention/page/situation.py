@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from math import isinf, isnan
 
 from pgretention.clock import Clock
 from pgretention.job import Job
@@ -49,8 +49,10 @@ class Situation:
 
     @property
     def measured(self) -> Measured | None:
-        """The latest backlog that was measured, by a run or between runs."""
-        found = []
+        """The latest backlog that was measured, by a run or between runs; None of a job that nobody runs here."""
+        found: list[Measured] = []
+        if not self.here:
+            return None
         if self.survey is not None and self.survey.backlog is not None:
             found.append(Measured(self.survey.backlog, self.survey.at))
         for run in reversed(self.history.runs):
@@ -64,13 +66,16 @@ class Situation:
 
     @property
     def overdue(self) -> timedelta | None:
-        """How long ago the oldest expired row expired; zero when nothing is expired, None where nobody knows."""
+        """How long ago the oldest expired row expired, if it is there still; zero when nothing was expired when it was
+        measured, None where nobody knows.
+        """
         measured = self.measured
         if measured is None:
             return None
         if measured.backlog.oldest_age is None:
             return timedelta(0) if measured.backlog.rows == 0 else None
-        return max(timedelta(0), measured.backlog.oldest_age - self.job.policy.retention)
+        since = timedelta(0) if self.history.running else self.now - measured.at
+        return max(timedelta(0), measured.backlog.oldest_age + since - self.job.policy.retention)
 
     @property
     def behind(self) -> bool:
@@ -81,13 +86,13 @@ class Situation:
     def eta(self) -> timedelta | None:
         """When nothing expired will be left, at the pace between the last two runs; None where that cannot be told."""
         seconds = self._eta()
-        return None if isnan(seconds) or isinf(seconds) else timedelta(seconds=seconds)
+        return None if not math.isfinite(seconds) else timedelta(seconds=seconds)
 
     @property
     def draining(self) -> bool | None:
         """Whether the backlog fell between the last two runs, or there is none; None where that cannot be told."""
         seconds = self._eta()
-        return None if isnan(seconds) else not isinf(seconds)
+        return None if math.isnan(seconds) else math.isfinite(seconds)
 
     def _eta(self) -> float:
         ends = [
@@ -95,9 +100,13 @@ class Situation:
             for run in self.history.runs
             if run.backlog_after is not None and run.ended is not None
         ]
-        if not ends:
-            return float("nan")
-        return drain_eta(ends[-_BOTH] if len(ends) >= _BOTH else None, ends[-1])
+        if not ends or self.measured is None:
+            return math.nan
+        before, last = ends[-_BOTH] if len(ends) >= _BOTH else None, ends[-1]
+        now = self.measured.backlog.rows
+        if now > last.rows and (last.rows == 0 or before is None or now >= before.rows):
+            return math.nan  # so many have come since then that the pace says nothing
+        return drain_eta(before, last)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from itertools import takewhile
 
@@ -17,6 +18,9 @@ from pgretention.preflight import Finding, Severity
 from pgretention.report import Limit, MissReason, Outcome, RunError
 from pgretention.sinks.records import RunRecord
 from pgretention.sinks.summary import remedy
+
+_LONG = timedelta(hours=26)
+"""A night and some time: for longer than that no run of another worker is at work without an end."""
 
 _RAISED = "P0001"
 """The SQLSTATE of an error that a function raises without one of its own (appendix A)."""
@@ -111,8 +115,16 @@ def _refused(situation: Situation) -> Verdict | None:
     if not _found(situation, Severity.ERROR):
         compare = f"Compare it with `pgretention plan {situation.job.name}`: put right what is wrong, and restart the"
         act = f"{compare} worker if that is a setting; or let one run pass by hand."
+    if _put_right_since(situation, last, why):
+        act = "It seems to be put right since: the next run will show."
     why = f"{_sentence(f'The last run was refused: {why}')}{_since(situation)}"
     return Verdict("Refused", Tone.BAD, why, act, "run-refused")
+
+
+def _put_right_since(situation: Situation, last: RunRecord, why: str) -> bool:
+    """Whether the findings that a run was refused for were gone at a later look."""
+    looked = situation.survey is not None and situation.survey.at > last.began
+    return looked and "`pgretention check" in why and not _found(situation, Severity.ERROR)
 
 
 def _failing(situation: Situation) -> Verdict | None:
@@ -139,26 +151,33 @@ def _incomplete(situation: Situation) -> Verdict | None:
     return Verdict("Incomplete", Tone.WARNING, why, act, "run-fails")
 
 
-def _will_be_refused(situation: Situation) -> Verdict | None:
+def _unsound(situation: Situation) -> Verdict | None:
     errors = _found(situation, Severity.ERROR)
     if not errors:
         return None
     more = f", and {count(len(errors) - 1, 'error')} more" if len(errors) > 1 else ""
-    why = _sentence(f"The next run will be refused: {errors[0].object}: {errors[0].why}{more}")
-    return Verdict("Refused", Tone.BAD, why, "Put right what the findings say before the job is due.", "run-refused")
+    why = _sentence(f"The last look at its database found an error: {errors[0].object}: {errors[0].why}{more}")
+    act = (
+        "Put right what the findings say before the job is due: a worker that starts now would refuse it, one that was "
+        "up before tries, and may be slow or fail."
+    )
+    return Verdict("Unsound", Tone.WARNING, why, act, "run-refused")
 
 
 def _blocked(situation: Situation) -> Verdict | None:
     last = situation.history.last
-    if last is None or last.outcome is not Outcome.SKIPPED or not situation.behind:
+    if last is None or last.outcome is not Outcome.SKIPPED:
         return None
-    if f"pgretention/{situation.job.name}/" in (last.holders or ""):  # which is what a run is called
-        why = "Another worker is at work on the job, and rows are still there that should be gone."
-        return Verdict("Elsewhere", Tone.BUSY, why, "The page of that worker says how it goes.")
+    by_a_run = f"pgretention/{situation.job.name}/" in (last.holders or "")  # what a run is called
     holder = f" by {last.holders}" if last.holders else ""
-    why = f"Runs find the lock held{holder}, and rows are still there that should be gone."
+    why = f"The last run found the lock held{holder}.{_since(situation)}"
+    if not situation.behind and (by_a_run or last.holders is None):
+        return None
+    if by_a_run and situation.now - _alike(situation)[-1].began < _LONG:
+        return Verdict("Elsewhere", Tone.BUSY, why, "The page of that worker says how it goes.")
     act = "Ask whoever that is, since it may be on purpose; end that session when nobody needs it."
-    return Verdict("Blocked", Tone.BAD, f"{why}{_since(situation)}", act, "lock-not-released")
+    tone = Tone.BAD if situation.behind else Tone.WARNING
+    return Verdict("Blocked", tone, f"{why} Nothing is deleted meanwhile.", act, "lock-not-released")
 
 
 def _missed(situation: Situation) -> Verdict | None:
@@ -181,6 +200,9 @@ def _behind(situation: Situation) -> Verdict | None:
     last = situation.history.last
     if last is None:
         return Verdict("Behind", Tone.WARNING, why, _first_run(situation), "backlog-grows")
+    if last.backlog_after is not None and last.backlog_after.exact and not last.backlog_after.rows:
+        act = f"The last run left nothing: these came later, or no run has come for long. {_when(situation)}"
+        return Verdict("Behind", Tone.WARNING, why, f"{act} Should it be urgent, run the job by hand.", "backlog-grows")
     if last.outcome is Outcome.STOPPED:
         act = "The last run was stopped before it was done. The next one goes on from there, unless it is stopped too."
         return Verdict("Behind", Tone.WARNING, why, act, "backlog-grows")
@@ -220,7 +242,11 @@ def _fine(situation: Situation) -> Verdict:
     last = situation.history.runs[-1]
     warnings = len(_found(situation, Severity.WARNING))
     noted = f" Among the findings {'is' if warnings == 1 else 'are'} {count(warnings, 'warning')}." if warnings else ""
-    return Verdict("Fine", Tone.GOOD, f"{_how_it_ended(last)}{noted}")
+    missed = situation.history.missed
+    left_out = (
+        f" {count(missed.count, 'run')} came due while it was still on, and did not take place." if missed else ""
+    )
+    return Verdict("Fine", Tone.GOOD, f"{_how_it_ended(last)}{left_out}{noted}")
 
 
 def _how_it_ended(last: RunRecord) -> str:
@@ -231,7 +257,9 @@ def _how_it_ended(last: RunRecord) -> str:
             return f"The last run ended at {last.limit or 'a limit'}; the next one goes on from there."
         case Outcome.STOPPED:
             return "The last run was stopped; the next one goes on from there."
-        case _ if last.backlog_after is not None and last.backlog_after.rows:
+        case _ if last.backlog_after is None:
+            return "The last run completed."
+        case _ if last.backlog_after.rows:
             return "The last run took all that nobody else had in use."
         case _:
             return "Nothing expired was left by the last run."
@@ -261,12 +289,17 @@ def _about_triggers(situation: Situation) -> str:
 
 def _since(situation: Situation) -> str:
     """Since when runs have ended like the last one, when it was not the only one."""
-    runs = situation.history.runs
-    alike = list(takewhile(lambda run: run.outcome is runs[-1].outcome, reversed(runs)))
+    alike = _alike(situation)
     first = alike[-1].ended
     if len(alike) == 1 or first is None:
         return ""
     return f" So it has been for {len(alike):,} runs, since {clock_time(first)} UTC."
+
+
+def _alike(situation: Situation) -> list[RunRecord]:
+    """The latest runs that ended like the last one, itself first."""
+    runs = situation.history.runs
+    return list(takewhile(lambda run: run.outcome is runs[-1].outcome, reversed(runs)))
 
 
 def _again(situation: Situation) -> str:
@@ -293,7 +326,7 @@ _LOOKS: tuple[Callable[[Situation], Verdict | None], ...] = (
     _refused,
     _failing,
     _incomplete,
-    _will_be_refused,
+    _unsound,
     _blocked,
     _missed,
     _behind,

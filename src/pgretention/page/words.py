@@ -20,7 +20,7 @@ def count(number: int, one: str, many: str | None = None) -> str:
 
 def roughly(length: timedelta) -> str:
     """A length of time in one unit: `45 s`, `12 min`, `5 h`, `14 days`."""
-    seconds = length.total_seconds()
+    seconds = max(0.0, length.total_seconds())
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms" if seconds else "0 s"
     if seconds < 10:  # noqa: PLR2004  a digit more where it tells something

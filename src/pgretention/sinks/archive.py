@@ -24,6 +24,10 @@ LARGEST: Final = 64 << 20
 
 _VERSION: Final = 1
 _WAIT: Final = 5.0
+_PASSING: Final = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL"})
+"""What is better some other time: no reason for a worker not to start."""
+_NONSENSE: Final = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What a record raises that makes no sense."""
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS runs (
     place integer PRIMARY KEY AUTOINCREMENT,
@@ -32,6 +36,7 @@ CREATE TABLE IF NOT EXISTS runs (
     record text NOT NULL
 );
 CREATE INDEX IF NOT EXISTS runs_of_a_job ON runs (job, place);
+PRAGMA user_version = 1;
 """
 _TOO_OLD: Final = (
     "DELETE FROM runs WHERE job = :job"
@@ -52,51 +57,59 @@ class FileArchive:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # what SQLite makes itself everybody may read
             with self._open() as file:
-                (version,) = file.execute("PRAGMA user_version").fetchone()
-                if version not in (0, _VERSION):
-                    raise ConfigurationError([_unusable(path, f"it is of version {version}, which is not ours")])
-                if version == 0 and file.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
-                    raise ConfigurationError([_unusable(path, "it holds something else")])
-                file.executescript(_SCHEMA)
-                file.execute(f"PRAGMA user_version = {_VERSION}")
+                self._adopt(file)
         except OSError as error:
             raise ConfigurationError([_unusable(path, os.strerror(error.errno or 0))]) from None
         except sqlite3.Error as error:
-            raise ConfigurationError([_unusable(path, str(error))]) from None
+            if getattr(error, "sqlite_errorname", None) not in _PASSING:
+                raise ConfigurationError([_unusable(path, str(error))]) from None
+            _complain(error)
+
+    def _adopt(self, file: sqlite3.Connection) -> None:
+        (version,) = file.execute("PRAGMA user_version").fetchone()
+        if version == _VERSION:
+            return
+        if version != 0:
+            raise ConfigurationError([_unusable(self._path, f"it is of version {version}, which is not ours")])
+        if file.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
+            raise ConfigurationError([_unusable(self._path, "it holds something else")])
+        file.executescript(_SCHEMA)
 
     def load(self) -> Iterator[RunRecord]:
         """What the file has, the oldest first; a record that makes no sense is passed over."""
         try:
             with self._open() as file:
+                self._adopt(file)
                 rows = file.execute("SELECT record FROM runs ORDER BY place").fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError, ConfigurationError) as error:
             _complain(error)
             return
         for (text,) in rows:
             try:
                 yield RunRecord.from_json(json.loads(text))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except _NONSENSE as error:
                 _complain(error)
 
     def keep(self, record: RunRecord) -> None:
         """Add a run; what is too old goes: the oldest of its job, and the details of those before the latest."""
         try:
             with self._open() as file, file:
+                self._adopt(file)
+                file.execute(_TOO_OLD, {"job": record.job, "runs": RUNS - 1})
                 file.execute(
                     "INSERT INTO runs (job, detailed, record) VALUES (?, ?, ?)",
                     (record.job, bool(record.stretches or record.notes), _text(record)),
                 )
-                file.execute(_TOO_OLD, {"job": record.job, "runs": RUNS})
                 for place, text in file.execute(_IN_FULL, {"job": record.job, "detailed": DETAILED}).fetchall():
                     short = _text(RunRecord.from_json(json.loads(text)).in_short())
                     file.execute("UPDATE runs SET detailed = 0, record = ? WHERE place = ?", (short, place))
-        except (sqlite3.Error, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (sqlite3.Error, OSError, ConfigurationError, *_NONSENSE) as error:
             _complain(error)
 
     @contextmanager
     def _open(self) -> Generator[sqlite3.Connection]:
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))  # what SQLite makes itself everybody may read
         with closing(sqlite3.connect(self._path, timeout=_WAIT)) as file:
             (page,) = file.execute("PRAGMA page_size").fetchone()
             file.execute(f"PRAGMA max_page_count = {LARGEST // page}")

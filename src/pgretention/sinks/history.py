@@ -13,8 +13,19 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from pgretention.clock import Clock
+from pgretention.errors import FaultKind
 from pgretention.job import Job
-from pgretention.report import CatchingUp, Fact, RetryAwaited, RunFact, RunFinished, RunScheduled, RunsMissed
+from pgretention.report import (
+    CatchingUp,
+    Fact,
+    Outcome,
+    RetryAwaited,
+    RunError,
+    RunFact,
+    RunFinished,
+    RunScheduled,
+    RunsMissed,
+)
 from pgretention.sinks.measures import succeeded
 from pgretention.sinks.records import RunRecord
 
@@ -96,7 +107,7 @@ class History:
 def _after(known: JobHistory, fact: Fact, now: datetime) -> JobHistory:
     match fact:
         case RunScheduled(due=due):
-            return replace(known, due=due, running=None)  # it is told between runs: one without an end has crashed
+            return replace(_without_running(known, now), due=due)  # told between runs: one without an end has crashed
         case CatchingUp():
             return known
         case RunsMissed():
@@ -105,6 +116,15 @@ def _after(known: JobHistory, fact: Fact, now: datetime) -> JobHistory:
             return replace(known, again=now + fact.wait)
         case _:
             return _in_run(known, fact, now)
+
+
+def _without_running(known: JobHistory, now: datetime) -> JobHistory:
+    """The history once a run that is on has turned out to be over without a word."""
+    if known.running is None:
+        return known
+    error = RunError(FaultKind.INTERNAL, "the run crashed: see `run crashed` in the log")
+    crashed = replace(known.running, ended=now, outcome=Outcome.FAILED, error=error)
+    return replace(_with_run(known, crashed), running=None)
 
 
 def _in_run(known: JobHistory, fact: RunFact, now: datetime) -> JobHistory:

@@ -36,6 +36,9 @@ STRETCHES: Final = 512
 NOTES: Final = 100
 """Things a run met on its way that are remembered, beside its batches."""
 
+WORDS: Final = 2000
+"""Letters of an error or a note that are remembered."""
+
 KEYS: Final = 20
 """Rows that could not be deleted whose keys are remembered; the log has more."""
 
@@ -153,13 +156,17 @@ class RunRecord:
     def _noted(self, text: str, now: datetime) -> RunRecord:
         if len(self.notes) >= NOTES:
             return self
-        return replace(self, notes=(*self.notes, Note((now - self.began).total_seconds(), self.batches, text)))
+        return replace(self, notes=(*self.notes, Note((now - self.began).total_seconds(), self.batches, text[:WORDS])))
 
     def _finished(self, report: RunReport, now: datetime) -> RunRecord:
         error = report.error
+        began = now - report.duration
+        earlier = (self.began - began).total_seconds()
         return replace(
             self,
-            began=now - report.duration,
+            began=began,
+            stretches=tuple(replace(each, at=each.at + earlier) for each in self.stretches),
+            notes=tuple(replace(note, at=note.at + earlier) for note in self.notes),
             ended=now,
             outcome=report.outcome,
             cutoff=report.cutoff,
@@ -169,7 +176,7 @@ class RunRecord:
             batches=report.batches,
             limit=report.limit,
             throttled={reason: wait.total_seconds() for reason, wait in report.throttled.items()},
-            error=None if error is None else replace(error, keys=error.keys[:KEYS]),
+            error=None if error is None else replace(error, keys=error.keys[:KEYS], message=error.message[:WORDS]),
             holders=report.holders,
         )
 
@@ -203,10 +210,10 @@ class RunRecord:
         return cls(
             job=said["job"],
             run_id=said["run_id"],
-            began=datetime.fromisoformat(said["began"]),
-            ended=None if ended is None else datetime.fromisoformat(ended),
+            began=_instant(said["began"]),
+            ended=None if ended is None else _instant(ended),
             outcome=None if said["outcome"] is None else Outcome(said["outcome"]),
-            cutoff=None if cutoff is None else datetime.fromisoformat(cutoff),
+            cutoff=None if cutoff is None else _instant(cutoff),
             batch_size=said["batch_size"],
             backlog_before=_backlog_from_json(said["backlog_before"]),
             backlog_after=_backlog_from_json(said["backlog_after"]),
@@ -228,6 +235,13 @@ def backlog_as_json(backlog: Backlog | None) -> dict[str, Any] | None:
         return None
     age = None if backlog.oldest_age is None else backlog.oldest_age.total_seconds()
     return {"rows": backlog.rows, "exact": backlog.exact, "oldest_age_seconds": age}
+
+
+def _instant(text: str) -> datetime:
+    instant = datetime.fromisoformat(text)
+    if instant.tzinfo is None:
+        raise ValueError("an instant without a zone")
+    return instant
 
 
 def _error_from_json(said: Mapping[str, Any]) -> RunError:
