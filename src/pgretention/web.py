@@ -66,12 +66,12 @@ def serving(address: HostPort, served: Sequence[Route], patience: timedelta = PA
     Connections are taken from the start on, for one request each, and are cut off when `patience` is over. Raises
     ConfigurationError where nobody can listen.
     """
-    with closing(_listener(address)) as listener, _logged():
+    with closing(listener(address)) as taken, _logged():
         server = uvicorn.Server(_config(served, patience))
-        thread = threading.Thread(target=server.run, args=([listener],), name="web", daemon=True)
+        thread = threading.Thread(target=server.run, args=([taken],), name="web", daemon=True)
         thread.start()
         try:
-            yield HostPort(*listener.getsockname()[:2])
+            yield HostPort(*taken.getsockname()[:2])
         finally:
             server.should_exit = True
             thread.join(_STOPPING_SECONDS)
@@ -118,8 +118,11 @@ def _impatient(patience: timedelta) -> type[asyncio.Protocol]:
     return Impatient
 
 
-def _listener(address: HostPort) -> socket.socket:
-    """A socket that listens; a name stands for its first address, and [::] for IPv4 too where there is that."""
+def listener(address: HostPort) -> socket.socket:
+    """A socket that listens; a name stands for its first address, and [::] for IPv4 too where there is that.
+
+    Raises ConfigurationError where nobody can listen.
+    """
     try:
         family, *_, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
         both = address.host == "::" and socket.has_dualstack_ipv6()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -35,7 +36,8 @@ def room() -> Iterator[Path]:
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_it_shows_runs_at_work_and_leaves_nothing(bare: Command, room: Path, ending: signal.Signals) -> None:
     at = HostPort("127.0.0.1", free_port())
-    process = bare.start("demo", "--serve", Http__Listen=str(at), TMPDIR=str(room))
+    kept = room / "history-of-somebody"
+    process = bare.start("demo", "--serve", Http__Listen=str(at), TMPDIR=str(room), History__File=str(kept))
     running: list[dict[str, Any]] = []
 
     def deletes() -> bool:
@@ -51,6 +53,17 @@ def test_it_shows_runs_at_work_and_leaves_nothing(bare: Command, room: Path, end
     assert ended.code == 0
     assert f"http://{at}/ shows both jobs at work" in ended.stdout
     assert ended.stdout.endswith("The server and its files are gone.\n")
+    assert left_in(room) == []
+
+
+def test_an_address_that_is_taken_is_said_before_anything_is_started(bare: Command, room: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        taken = f"127.0.0.1:{somebody.getsockname()[1]}"
+        ended = bare("demo", "--serve", Http__Listen=taken, TMPDIR=str(room))
+    assert (ended.code, ended.stdout) == (2, "")
+    assert ended.problems == [
+        f"Http:Listen: cannot listen on {taken}: Address already in use; choose another host:port, or off"
+    ]
     assert left_in(room) == []
 
 

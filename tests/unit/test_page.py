@@ -276,6 +276,15 @@ def test_the_policy_of_a_job_that_is_run_elsewhere_does_not_wait_for_a_look() ->
     assert "data-refresh" not in html
 
 
+def test_the_past_is_drawn_anew_when_a_run_has_ended() -> None:
+    planted = STATES["fine"]()
+    with serving(planted) as at:
+        before = [ask(at, f"/jobs/{ACTIVITY.name}").text.count("data-at=") for _ in range(2)]
+        planted.run(ACTIVITY, NOW, left=DRAINED)
+        after = ask(at, f"/jobs/{ACTIVITY.name}").text.count("data-at=")
+    assert (before, after) == ([3 * 14] * 2, 3 * 15)
+
+
 def test_a_thousand_runs_are_all_in_the_charts_and_the_latest_in_the_list() -> None:
     with serving(STATES["much"]()) as at:
         html = ask(at, "/jobs/activity-retention").text

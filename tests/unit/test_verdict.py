@@ -162,8 +162,10 @@ def test_a_backlog_that_falls_catches_up_and_needs_nobody() -> None:
         planted.run(ACTIVITY, NOW - days * DAY, Outcome.LIMIT_REACHED, left=left, limit=Limit.BATCHES)
     now = situation(planted)
     assert (now.draining, now.eta) == (True, 2 * DAY)
+    assert now.runs_left == 2
     assert judge(now).word == "Draining"
-    assert judge(now).why.endswith("The backlog falls and is gone in about 2 days.")
+    assert judge(now).why.endswith("The backlog falls: about 2 more runs like the last one will empty it.")
+    assert fact_texts(planted)["Drained"].startswith("after about 2 more runs; ")
 
 
 def test_of_one_run_nobody_can_tell_the_pace() -> None:
@@ -217,6 +219,16 @@ def test_what_came_after_a_run_that_left_little_is_not_said_to_drain(before: int
     verdict = judge(now)
     assert (verdict.word, verdict.runbook) == ("Behind", "backlog-grows")
     assert left or "It is due at Thu 3 Dec 2026 00:00:00 UTC." in verdict.act
+
+
+def test_a_backlog_that_grows_is_behind_although_nobody_can_tell_how_old_it_is() -> None:
+    planted = Planted()
+    for days, rows in (2, 4_000_000), (1, 5_000_000):
+        left = Backlog(rows, exact=False, oldest_age=None)
+        planted.run(GUESTS, NOW - days * DAY, Outcome.LIMIT_REACHED, left=left, limit=Limit.DURATION)
+    verdict = judge(situation(planted, GUESTS))
+    assert (verdict.word, verdict.needs_somebody) == ("Behind", True)
+    assert verdict.why.endswith("The backlog grew by 1,000,000 rows.")
 
 
 def test_overdue_goes_on_while_nobody_looks() -> None:

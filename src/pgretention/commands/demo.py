@@ -13,7 +13,7 @@ from pgretention.commands.options import Options, common_options
 
 @click.command("demo")
 @click.option(
-    "--serve", is_flag=True, help="Stay up instead, with both jobs at work once a minute and the status page."
+    "--serve", is_flag=True, help="Stay up, with both jobs at work once a minute and the status page at Http:Listen."
 )
 @common_options
 @click.pass_obj

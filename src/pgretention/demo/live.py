@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final, TextIO
@@ -16,7 +16,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from pgretention import db, service
+from pgretention import db, service, web
 from pgretention.app import Assignment
 from pgretention.config import Settings
 from pgretention.demo import data, stage
@@ -37,24 +37,29 @@ _PAUSE: Final = Pace(pause=timedelta(milliseconds=300))
 def live(
     out: TextIO, settings: Settings, stop: Stop, *, amount: Amount = data.FULL, binaries: Binaries | None = None
 ) -> None:
-    """Say on `out` where the page is, and keep it up until the stop; nothing is left behind.
+    """Say on `out` where the page is, and keep it up until the stop; nothing is left behind, nor kept anywhere.
 
     Raises ConfigurationError where nobody can listen, and ThrowawayServerError where no PostgreSQL can be started.
     """
     if settings.http_listen is None:
         raise ConfigurationError(["Http:Listen is off, and the page is what there is to see; give it host:port"])
+    with closing(web.listener(settings.http_listen)):
+        pass  # it is free, which is better known before there is a database than after
     screen = screen_for(out)
     with stage.opened(screen, amount, binaries) as (server, owner):
         activity, favorites = stage.hired(screen, server, owner)
-        assignments = _by_the_minute(activity, "0 * * * * *"), _by_the_minute(favorites, "30 * * * * *")
+        assignments = (
+            _by_the_minute(activity, "0 * * * * *", _BATCHES),
+            _by_the_minute(favorites, "30 * * * * *", None),
+        )
         with _ageing(owner, activity.job.policy.retention, stop):
             _invite(screen, settings)
-            service.work(assignments, settings, sinks=(), stop=stop)
+            service.work(assignments, replace(settings, history_file=None), sinks=(), stop=stop)
     screen.say("The server and its files are gone.")
 
 
-def _by_the_minute(assignment: Assignment, cron: str) -> Assignment:
-    limits = Limits(batch_size=20, max_run_duration=timedelta(seconds=25), max_batches=_BATCHES)
+def _by_the_minute(assignment: Assignment, cron: str, max_batches: int | None) -> Assignment:
+    limits = Limits(batch_size=20, max_run_duration=timedelta(seconds=25), max_batches=max_batches)
     schedule = Schedule.parse(cron, assignment.job.schedule.zone)
     return replace(assignment, job=replace(assignment.job, schedule=schedule, limits=limits, pace=_PAUSE))
 
@@ -62,6 +67,7 @@ def _by_the_minute(assignment: Assignment, cron: str) -> Assignment:
 def _invite(screen: Screen, settings: Settings) -> None:
     screen.part("The page")
     screen.say(f"http://{settings.http_listen}/ shows both jobs at work: they run once a minute, half a minute apart.")
+    screen.say("Meanwhile rows go on expiring, some every two seconds.")
     screen.say("Ctrl-C ends it, and the server and its files with it.")
 
 

@@ -107,8 +107,9 @@ def _drained(situation: Situation, verdict: Verdict) -> Fact:
         return Fact("Drained", "not known", f"as long as it is {verdict.word.lower()}")
     if measured is not None and measured.backlog.exact and not measured.backlog.rows:
         return Fact("Drained", "yes", "nothing expired is left")
-    if situation.eta is not None and situation.eta:
-        return Fact("Drained", f"in about {roughly(situation.eta)}", "at the pace between the last two runs")
+    if situation.runs_left is not None:
+        runs = count(situation.runs_left, "more run")
+        return Fact("Drained", f"after about {runs}", "like the last one, with what expires meanwhile")
     if situation.draining is False:
         return Fact("Drained", "never at this pace", "the backlog did not fall between the last two runs", mark=True)
     last = situation.history.last

@@ -125,6 +125,7 @@ class _Page:
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
         self._jobs = {job.name: job for job in watched.jobs}
+        self._pasts: dict[str, tuple[tuple[RunRecord, ...], str]] = {}
         self._templates = Environment(
             loader=PackageLoader("pgretention.page"),
             autoescape=True,
@@ -159,17 +160,24 @@ class _Page:
         """Charts and runs of a job."""
         job = self._job(request)
         situation = self._watched.situation(job)
-        runs = situation.history.runs
         return self._html(
             "job.html",
             f"/jobs/{job.name}",
-            _LIVE if situation.history.running else _CALM,
+            _IDLE if situation.history.running else _CALM,
             card=cards.card(situation),
-            charts=charts.of_job(job, runs),
-            runs=runs[: -_LISTED - 1 : -1],
-            remembered=_remembered(len(runs)),
+            past=self._past(job, situation.history.runs),
             schedule=job.schedule.words(),
         )
+
+    def _past(self, job: Job, runs: tuple[RunRecord, ...]) -> str:
+        """Charts and list of the runs of a job, drawn once for as long as no other one has ended: it takes a while."""
+        drawn_of, drawn = self._pasts.get(job.name, ((), ""))
+        if drawn_of is not runs or not drawn:
+            template = self._templates.get_template("past.html")
+            listed = runs[: -_LISTED - 1 : -1]
+            drawn = template.render(charts=charts.of_job(job, runs), runs=listed, remembered=_remembered(len(runs)))
+            self._pasts[job.name] = runs, drawn
+        return drawn
 
     def policy(self, request: Request) -> Response:
         """What a job deletes: tables, foreign keys, findings and statements."""

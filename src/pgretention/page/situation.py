@@ -89,6 +89,14 @@ class Situation:
         return None if not math.isfinite(seconds) else timedelta(seconds=seconds)
 
     @property
+    def runs_left(self) -> int | None:
+        """How many more runs like the last one, net of what expires meanwhile, leave nothing; None if unknown."""
+        if not self.draining or not self.eta:
+            return None
+        *_, before, last = [run.backlog_after.rows for run in self.history.runs if run.backlog_after is not None]
+        return math.ceil(last / (before - last))
+
+    @property
     def draining(self) -> bool | None:
         """Whether the backlog fell between the last two runs, or there is none; None where that cannot be told."""
         seconds = self._eta()

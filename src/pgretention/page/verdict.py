@@ -191,12 +191,16 @@ def _missed(situation: Situation) -> Verdict | None:
 
 
 def _behind(situation: Situation) -> Verdict | None:
+    if situation.overdue is None and situation.draining is False and situation.history.last:
+        why = f"How old the oldest expired row is could not be told in time. {_grown(situation)}"
+        return Verdict("Behind", Tone.WARNING, why, _raise(situation, situation.history.last), "backlog-grows")
     if not situation.behind or situation.overdue is None:
         return None
     overdue, promise = roughly(situation.overdue), exactly(situation.job.promise)
     why = f"The oldest row is {overdue} overdue, and {promise} at most are promised."
-    if situation.draining and situation.eta is not None:
-        return Verdict("Draining", Tone.BUSY, f"{why} The backlog falls and is gone in about {roughly(situation.eta)}.")
+    if situation.runs_left is not None:
+        runs = count(situation.runs_left, "more run")
+        return Verdict("Draining", Tone.BUSY, f"{why} The backlog falls: about {runs} like the last one will empty it.")
     last = situation.history.last
     if last is None:
         return Verdict("Behind", Tone.WARNING, why, _first_run(situation), "backlog-grows")
@@ -304,7 +308,7 @@ def _alike(situation: Situation) -> list[RunRecord]:
 
 def _again(situation: Situation) -> str:
     at = situation.history.again
-    return f" It tries again at {clock_time(at)} UTC." if at else ""
+    return f" It tries again at {clock_time(at)} UTC." if at and at > situation.now else ""
 
 
 def _found(situation: Situation, severity: Severity) -> list[Finding]:

@@ -23,7 +23,7 @@ LARGEST: Final = 64 << 20
 """Bytes of the file, which SQLite does not exceed."""
 
 _VERSION: Final = 1
-_WAIT: Final = 5.0
+_WAIT: Final = 1.0
 _PASSING: Final = frozenset({"SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL"})
 """What is better some other time: no reason for a worker not to start."""
 _NONSENSE: Final = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
