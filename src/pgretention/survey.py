@@ -76,8 +76,7 @@ def _with_statements(assignment: Assignment, session: Session, seen: Survey) -> 
 class Surveys:
     """The latest look at the database of each job."""
 
-    def __init__(self, assignments: Sequence[Assignment], clock: Clock, stop: Stop) -> None:
-        self._assignments = assignments
+    def __init__(self, clock: Clock, stop: Stop) -> None:
         self._clock = clock
         self._stop = stop
         self._seen: dict[str, Survey] = {}
@@ -113,7 +112,7 @@ class Surveys:
 @contextmanager
 def surveying(assignments: Sequence[Assignment], *, clock: Clock, stop: Stop) -> Generator[Surveys]:
     """While inside, look at the database of each job now and then; ends at a stop, as `readiness.watching` does."""
-    surveys = Surveys(assignments, clock, stop)
+    surveys = Surveys(clock, stop)
     threads = [
         threading.Thread(target=surveys.watch, args=(assignment,), name="survey", daemon=True)
         for assignment in assignments

@@ -106,7 +106,7 @@ def test_it_looks_on_its_own_until_a_stop(database: Database) -> None:
 def test_what_was_seen_stays_when_a_later_look_fails(database: Database) -> None:
     stop = Stop()
     here = assignment(database)
-    surveys = Surveys([here], SystemClock(), stop)
+    surveys = Surveys(SystemClock(), stop)
     surveys.look(here)
     surveys.look(replace(here, dsn="host=127.0.0.1 port=1"))
     assert surveys.of(here.job.name) is not None

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pgretention import web
-from pgretention.config import HostPort
-from pgretention.page import routes
-from pgretention.page.guard import Gate
 from tests.page.browser import Look, chromium, visiting
-from tests.page.states import ACTIVITY, STATES
+from tests.page.states import ACTIVITY, STATES, serving
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
-ANYWHERE = HostPort("127.0.0.1", 0)
 
 
 def main() -> None:
@@ -27,9 +22,8 @@ def main() -> None:
         ):
             planted = STATES[state]()
             running = planted.history.of(ACTIVITY.name).running
-            gate = Gate.at(ANYWHERE, None, (), "worker-7")
             with (
-                web.serving(ANYWHERE, routes.routes(planted.watched, gate)) as at,
+                serving(planted) as at,
                 visiting(browser, Look()) as visit,
             ):
                 visit.open(f"http://{at}{path or f'/runs/{running.run_id if running else None}'}")

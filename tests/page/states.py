@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from pgretention import app
+from pgretention import app, web
+from pgretention.config import AccessToken, HostPort
 from pgretention.errors import FaultKind
 from pgretention.job import Job
+from pgretention.page import routes
+from pgretention.page.guard import Gate
 from pgretention.page.situation import Watched
 from pgretention.policy import Table
 from pgretention.preflight import Finding, Reference, Severity
@@ -252,6 +256,14 @@ class Planted:
         tables = job.policy.tables
         rows = sum(900 + 37 * (index % 5) for index in indexes)
         return {str(table): rows * (len(tables) - place) for place, table in enumerate(tables)}
+
+
+@contextmanager
+def serving(planted: Planted, token: AccessToken | None = None) -> Generator[HostPort]:
+    """While inside, the page of that worker on the loopback; yields where."""
+    anywhere = HostPort("127.0.0.1", 0)
+    with web.serving(anywhere, routes.routes(planted.watched, Gate.at(anywhere, token, (), "worker-7"))) as at:
+        yield at
 
 
 DRAINED = Backlog(0, exact=True, oldest_age=None)

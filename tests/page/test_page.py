@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -17,19 +17,12 @@ from pgretention.page import routes
 from pgretention.page.guard import Gate
 from pgretention.report import Outcome, RunFinished, RunReport
 from tests.page.browser import Look, Viewport, Visit
-from tests.page.states import ACTIVITY, DRAINED, GUESTS, NOW, STATES, Planted
+from tests.page.states import ACTIVITY, DRAINED, GUESTS, NOW, STATES, Planted, serving
 
 ANYWHERE = HostPort("127.0.0.1", 0)
 PHONE_DARK = Look(Viewport.PHONE, "dark")
 WIDE_DARK = Look(Viewport.WIDE, "dark")
 BARE = Look(scripts=False)
-
-
-@contextmanager
-def serving(planted: Planted, token: AccessToken | None = None) -> Generator[str]:
-    gate = Gate.at(ANYWHERE, token, (), "worker-7")
-    with web.serving(ANYWHERE, routes.routes(planted.watched, gate)) as at:
-        yield f"http://{at}"
 
 
 @cache
@@ -48,7 +41,7 @@ def serve() -> Iterator[Serve]:
     It stands before `visit` among the arguments of a test, since what is set up first is taken down last.
     """
     with ExitStack() as servers:
-        yield lambda planted, token=None: servers.enter_context(serving(planted, token))
+        yield lambda planted, token=None: f"http://{servers.enter_context(serving(planted, token))}"
 
 
 def address(state: str, page: str) -> str:

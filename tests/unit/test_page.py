@@ -6,9 +6,9 @@ import json
 import re
 import socket
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,7 +22,7 @@ from pgretention.errors import FaultKind
 from pgretention.page import routes, runbooks
 from pgretention.page.guard import Gate
 from pgretention.report import Outcome, RunError
-from tests.page.states import ACTIVITY, CASCADE, DRAINED, GUESTS, HOUR, NOW, STATES, Planted
+from tests.page.states import ACTIVITY, CASCADE, DRAINED, GUESTS, HOUR, NOW, STATES, Planted, serving
 from tests.support.gates import until
 from tests.support.scrapes import Answer, ask
 
@@ -45,13 +45,6 @@ API = (
 )
 MISSING = ("/nowhere", "/jobs/x", "/jobs/x/policy", "/runs/x", "/runbooks/x", "/runbooks/README", "/static/base.html")
 MISSING_API = ("/api", "/api/x", "/api/jobs/x", "/api/jobs/x/runs", "/api/jobs/x/policy", "/api/runs/x")
-
-
-@contextmanager
-def serving(planted: Planted, token: AccessToken | None = None) -> Generator[HostPort]:
-    gate = Gate.at(HostPort("127.0.0.1", 0), token, (), "worker-7")
-    with web.serving(HostPort("127.0.0.1", 0), routes.routes(planted.watched, gate)) as at:
-        yield at
 
 
 class Text(HTMLParser):

@@ -43,25 +43,25 @@ class Card:
 
 def card(situation: Situation) -> Card:
     """A job as it stands."""
-    history = situation.history
+    history, verdict = situation.history, judge(situation)
     return Card(
         name=situation.job.name,
-        deletes=f"{in_words(situation.job.policy)} more than {exactly(situation.job.policy.retention)} ago",
-        verdict=judge(situation),
-        facts=tuple(_facts(situation)),
+        deletes=in_words(situation.job.policy),
+        verdict=verdict,
+        facts=tuple(_facts(situation, verdict)),
         last=history.last,
         running=history.running,
         findings=len(situation.survey.findings) if situation.survey else 0,
     )
 
 
-def _facts(situation: Situation) -> Iterator[Fact]:
+def _facts(situation: Situation, verdict: Verdict) -> Iterator[Fact]:
     if situation.here:
-        yield from _facts_here(situation)
+        yield from _facts_here(situation, verdict)
     yield Fact("Database", situation.database)
 
 
-def _facts_here(situation: Situation) -> Iterator[Fact]:
+def _facts_here(situation: Situation, verdict: Verdict) -> Iterator[Fact]:
     history, now = situation.history, situation.now
     yield _next(situation)
     last = history.last
@@ -76,7 +76,7 @@ def _facts_here(situation: Situation) -> Iterator[Fact]:
     failed = f"; to look again failed: {situation.unseen}" if situation.unseen else ""
     yield Fact("Backlog", backlog_words(measured.backlog), f"expired as of {ago(measured.at, now)}{failed}")
     yield _freshness(situation)
-    yield _drained(situation, judge(situation))
+    yield _drained(situation, verdict)
 
 
 def _next(situation: Situation) -> Fact:
@@ -155,11 +155,12 @@ def backlog_words(backlog: Backlog | None) -> str:
 
 
 def in_words(policy: Policy) -> str:
-    """Which rows may go: `user_activity.sessions with status = 'Inactive' that reached ended_at`."""
+    """Which rows may go: `rows of app.tokens with no kept_for whose expires_at lies more than 30 days ago`."""
     guards = [
         f"{one.column} = '{one.value}'" if isinstance(one, Equals) else f"no {one.column}" for one in policy.guard
     ]
-    return f"rows of {policy.root} with {' and '.join(guards)} whose {policy.expiry} lies"
+    expired = f"whose {policy.expiry} lies more than {exactly(policy.retention)} ago"
+    return f"rows of {policy.root} with {' and '.join(guards)} {expired}"
 
 
 def ending(run: RunRecord, job: Job) -> str:

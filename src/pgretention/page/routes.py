@@ -22,7 +22,7 @@ from pgretention.page import cards, charts, runbooks, tree
 from pgretention.page.guard import HEADERS, Gate
 from pgretention.page.situation import Watched
 from pgretention.page.verdict import Tone
-from pgretention.page.words import ago, clock_time, count, exactly, roughly
+from pgretention.page.words import ago, clock_time, count, roughly
 from pgretention.sinks.history import DETAILED, RUNS, JobHistory
 from pgretention.sinks.records import RunRecord
 from pgretention.sinks.summary import remedy
@@ -190,7 +190,7 @@ class _Page:
             f"/jobs/{job.name}/policy",
             None if survey or not here else _IDLE,
             name=job.name,
-            deletes=f"{cards.in_words(job.policy)} more than {exactly(job.policy.retention)} ago",
+            deletes=cards.in_words(job.policy),
             limits=f"{count(job.limits.batch_size, 'row')} with what belongs to them in a transaction",
             survey=survey,
             database=self._watched.databases[job.name],

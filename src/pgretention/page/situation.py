@@ -93,8 +93,14 @@ class Situation:
         """How many more runs like the last one, net of what expires meanwhile, leave nothing; None if unknown."""
         if not self.draining or not self.eta:
             return None
-        *_, before, last = [run.backlog_after.rows for run in self.history.runs if run.backlog_after is not None]
-        return math.ceil(last / (before - last))
+        *_, before, last = self._lefts
+        return math.ceil(last.rows / (before.rows - last.rows))
+
+    @property
+    def grown(self) -> int:
+        """By how many rows the backlog grew between the last two runs; negative where it fell."""
+        lefts = self._lefts
+        return lefts[-1].rows - lefts[-_BOTH].rows if len(lefts) >= _BOTH else 0
 
     @property
     def draining(self) -> bool | None:
@@ -102,12 +108,17 @@ class Situation:
         seconds = self._eta()
         return None if math.isnan(seconds) else math.isfinite(seconds)
 
-    def _eta(self) -> float:
-        ends = [
+    @property
+    def _lefts(self) -> list[Left]:
+        """What each run left, as far as it was measured."""
+        return [
             Left(run.backlog_after.rows, run.ended.timestamp())
             for run in self.history.runs
             if run.backlog_after is not None and run.ended is not None
         ]
+
+    def _eta(self) -> float:
+        ends = self._lefts
         if not ends or self.measured is None:
             return math.nan
         before, last = ends[-_BOTH] if len(ends) >= _BOTH else None, ends[-1]
@@ -125,7 +136,6 @@ class Watched:
     """
 
     machine: str
-
     jobs: tuple[Job, ...]
     here: Collection[str]
     switches: Mapping[str, str]

@@ -221,8 +221,8 @@ def _first_run(situation: Situation) -> str:
 
 
 def _grown(situation: Situation) -> str:
-    *_, before, after = [run.backlog_after.rows for run in situation.history.runs if run.backlog_after is not None]
-    return f"The backlog grew by {count(after - before, 'row')}." if after > before else "The backlog does not fall."
+    grown = situation.grown
+    return f"The backlog grew by {count(grown, 'row')}." if grown > 0 else "The backlog does not fall."
 
 
 def _raise(situation: Situation, last: RunRecord) -> str:
